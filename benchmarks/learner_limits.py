@@ -127,9 +127,7 @@ def read_resident_bytes() -> int:
 def write_log(store: Store, count: int) -> Loop:
     """Write decisions with rewards; a few hundred are made by the loop, then they are repeated."""
     settings = LoopSettings(log_retention_days=-1)
-    loop = Loop(
-        store.submit(PutLoop("default", settings.to_json(), 0, "benchmark")).result(60), store
-    )
+    loop = Loop(store.write(PutLoop("default", settings.to_json(), 0, "benchmark")), store)
     draw, decode = random.Random(3), msgspec.json.Decoder(RawRankRequest).decode
     made = []
     for _ in range(LEARNED_REQUESTS):
@@ -148,10 +146,10 @@ def write_log(store: Store, count: int) -> Loop:
         for n in range(first, min(first + GROUP, count)):
             at = start + n * MICROSECONDS_BETWEEN_DECISIONS
             decision = made[n % len(made)]._replace(event_id=f"{n:025d}", round=n, at=at)
-            puts.append(store.submit(PutDecision(decision, loop.terms, True)))
+            puts.append(PutDecision(decision, loop.terms, True))
             value = round(draw.random(), 2)
-            puts.append(store.submit(PutReward(loop.id, decision.event_id, value, at, loop.terms)))
-        puts[-1].result(600)
+            puts.append(PutReward(loop.id, decision.event_id, value, at, loop.terms))
+        store.write_group(puts)
     return loop
 
 
@@ -166,7 +164,7 @@ def measure_start(count: int) -> list[Row]:
         loop, spent = measure_cpu(lambda: Loop(row, store))
         rows.append(describe_start("start without a snapshot", count, spent))
         lesson, blob = loop.last_lesson, loop.encode_snapshot()
-        store.submit(PutSnapshot(loop.id, lesson, blob, 1)).result(60)
+        store.write(PutSnapshot(loop.id, lesson, blob, 1))
         again, spent = measure_cpu(lambda: Loop(row, store))
         rows.append(describe_start("start after a snapshot", count, spent))
         if again.model.save() != loop.model.save():

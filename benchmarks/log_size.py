@@ -32,11 +32,11 @@ decode_request = msgspec.json.Decoder(RawRankRequest).decode
 def write_decisions(store: Store, count: int) -> None:
     """Write decisions as the service does, each with a reward, in groups."""
     settings = LoopSettings()
-    row = store.submit(PutLoop("default", settings.to_json(), 0, "benchmark")).result(60)
+    row = store.write(PutLoop("default", settings.to_json(), 0, "benchmark"))
     loop = Loop(row, store)
     draw = random.Random(1)
     for _ in range(0, count, GROUP):
-        events = []
+        puts: list[PutDecision | PutReward] = []
         for _ in range(GROUP):
             context = {
                 "time": draw.choice(["morning", "noon", "evening"]),
@@ -47,13 +47,10 @@ def write_decisions(store: Store, count: int) -> None:
             text = json.dumps(BODY | {"contextFeatures": [context]})
             request = decode_request(text)
             decision = loop.decide(request, parse_offer(bytes(request.actions)), text)
-            events.append(decision.event_id)
-            store.submit(PutDecision(decision, loop.terms, True))
-        for event_id in events:
             value = round(draw.random(), 2)
-            put = PutReward(loop.id, event_id, value, decision.at, loop.terms)
-            last = store.submit(put)
-        last.result(60)
+            puts.append(PutDecision(decision, loop.terms, True))
+            puts.append(PutReward(loop.id, decision.event_id, value, decision.at, loop.terms))
+        store.write_group(puts)
 
 
 def measure_parts(path: Path, count: int) -> list[dict[str, Cell]]:

@@ -29,7 +29,7 @@ def server(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     data = tmp_path_factory.mktemp("clients") / "data"
     with Store(data) as store:
         for name in ("home", "preview"):
-            store.submit(PutLoop(name, LoopSettings().to_json(), 0, "test")).result()
+            store.write(PutLoop(name, LoopSettings().to_json(), 0, "test"))
     with Server(nursery, data) as server:
         yield server
 

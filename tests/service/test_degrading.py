@@ -348,13 +348,13 @@ def test_a_decision_that_was_written_too_late_is_withdrawn(where: str) -> None:
         loop = create_loop(store)
         void = make_decision(loop, "e")
         instead = void._replace(features=None, degraded=True, chosen=0)
-        assert store.submit(PutDecision(void, TERMS)).result(20).is_new
-        store.submit(Withdraw(void, instead, TERMS)).result(20)
+        assert store.write(PutDecision(void, TERMS)).is_new
+        store.write(Withdraw(void, instead, TERMS))
         kept = store.find_decision(loop, "e")
         assert kept is not None
         assert (get_answer(kept), kept.features) == (get_answer(instead), None)
-        assert store.submit(put_reward(loop, "e")).result(20).status == "unlearned"
-        assert store.submit(PutDecision(void, TERMS)).result(20).answer == get_answer(instead)
+        assert store.write(put_reward(loop, "e")).status == "unlearned"
+        assert store.write(PutDecision(void, TERMS)).answer == get_answer(instead)
 
 
 def test_a_stop_does_not_wait_for_a_log_that_hangs(

@@ -69,12 +69,12 @@ def test_broken_promises_are_seen(tmp_path: Path) -> None:
     site = Site(tmp_path / "data", None)
     with Store(site.data) as store:
         ids = {
-            name: store.submit(PutLoop(name, LoopSettings().to_json(), 0, "test")).result(20).id
+            name: store.write(PutLoop(name, LoopSettings().to_json(), 0, "test")).id
             for name in LOOPS
         }
         for event in ("kept", "degraded", "twice"):
-            store.submit(put_decision(ids["plain"], event)).result(20)
-            store.submit(put_reward(ids["plain"], event, 0.5, request="r")).result(20)
+            store.write(put_decision(ids["plain"], event))
+            store.write(put_reward(ids["plain"], event, 0.5, request="r"))
         answer = get_answer(make_decision(ids["plain"], "kept"))
     visitor = Visitor(0, 0, 0, threading.Event())
     visitor.events = [("plain", event) for event in ("kept", "lost", "degraded", "twice")]

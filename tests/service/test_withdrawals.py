@@ -20,7 +20,6 @@ from windvane.service.store.files.withdrawal_file import (
     SLOT_BYTES,
     SLOT_COUNT,
     WithdrawalFile,
-    WithdrawalRecord,
 )
 from windvane.service.store.log import Store
 from windvane.service.store.rows import DecisionRow
@@ -173,8 +172,8 @@ def test_no_default_reward_is_learned_while_a_decision_may_be_withdrawn(web: Tes
     assert state.withdrawals.bound_expiry(5000) == 2000
 
 
-def make_record(event: str) -> WithdrawalRecord:
-    return WithdrawalRecord(1, event, 7, 5, "Online", False, 1, '["a", "b"]')
+def make_record(event: str) -> DecisionRow:
+    return make_decision(1, event)._replace(features=None, chosen=1, actions='["a", "b"]')
 
 
 def test_records_survive_a_crash_and_broken_ones_are_skipped(tmp_path: Path) -> None:

@@ -44,10 +44,11 @@ def write_log(
 ) -> tuple[int, wv.Learner]:
     """Write decisions of a learner and their rewards; returns the loop and the learner."""
     parsed = LoopSettings(exploration_percentage=exploration, **settings)
-    loop = store.submit(PutLoop(name, parsed.to_json(), start * SECOND, "test")).result(20).id
+    loop = store.write(PutLoop(name, parsed.to_json(), start * SECOND, "test")).id
     learner = parsed.build_learner()
     draws = np.random.default_rng(1)
     actions = [{"id": each["id"], **each["features"][0]} for each in json.loads(OFFER)]
+    puts: list[PutDecision | PutReward] = []
     for k in range(rows):
         device = "phone" if draws.random() < 0.5 else "desktop"
         context = {"device": device, "noise": str(draws.integers(3))}
@@ -61,12 +62,12 @@ def write_log(
             features=encode_lesson(decision.lesson),
             probabilities=decision.probabilities.tobytes(),
         )
-        store.submit(PutDecision(row, TERMS))
-        store.submit(PutReward(loop, f"e{k}", reward, at * SECOND, TERMS))
+        puts += PutDecision(row, TERMS), PutReward(loop, f"e{k}", reward, at * SECOND, TERMS)
         learner.reward(decision, reward)
-        if k % 1000 == 0:
-            store.submit(PutClock(at * SECOND)).result(20)  # the writer keeps up
-    store.submit(PutClock((start + rows * step) * SECOND)).result(20)
+        if k % 200 == 199 or k == rows - 1:
+            store.write_group(puts)
+            puts.clear()
+    store.write(PutClock((start + rows * step) * SECOND))
     return loop, learner
 
 

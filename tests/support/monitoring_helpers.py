@@ -22,7 +22,7 @@ class ChangedLoop(NamedTuple):
 
 def create_loop(store: Store, settings: LoopSettings) -> Loop:
     """Create the loop `home`."""
-    row = store.submit(PutLoop("home", settings.to_json(), 0, "test")).result(20)
+    row = store.write(PutLoop("home", settings.to_json(), 0, "test"))
     return Loop(row, store)
 
 
@@ -30,7 +30,7 @@ def put_one_decision(store: Store, loop: Loop, *names: str) -> None:
     """Write one decision between some actions, with the event id e."""
     request = RankRequest(actions=[Action(name, []) for name in names], event_id="e")
     decision = loop.decide(request, OfferedActions(request.actions))
-    store.submit(PutDecision(decision, loop.terms)).result(20)
+    store.write(PutDecision(decision, loop.terms))
 
 
 def follow(loop: Loop) -> LogFollower:

@@ -35,7 +35,7 @@ class CountingWriter:
         self.counts[type(operation).__name__] += 1
         result: Any = None
         try:
-            result = self.store.submit(operation).result(20)
+            result = self.store.write(operation)
         except StoreError as error:
             result = error
         if on_result is not None:

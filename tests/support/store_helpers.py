@@ -1,13 +1,9 @@
 """Short ways to write decisions and rewards into a store, for tests."""
 
 import json
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 from sqlalchemy import Table, func, insert, select
 
@@ -18,7 +14,7 @@ from windvane.service.loops.rank_requests import cut_offer
 from windvane.service.schemas import Action
 from windvane.service.store.files.log_copy import read_last_ids, set_last_ids
 from windvane.service.store.log import SELECT_DECISIONS, LogReader, Store
-from windvane.service.store.rows import DecisionRow, Funnel, Snapshot
+from windvane.service.store.rows import DecisionRow, Funnel
 from windvane.service.store.schema import (
     clock,
     counters,
@@ -48,7 +44,7 @@ SUMMING_TERMS = RewardTerms(wait_us=600 * SECOND, sums_rewards=True)
 
 
 def create_loop(store: Store, name: str = "home") -> int:
-    return store.submit(PutLoop(name, "{}", 0, "test")).result(20).id
+    return store.write(PutLoop(name, "{}", 0, "test")).id
 
 
 def make_features(number: float) -> bytes:
@@ -107,29 +103,6 @@ def put_summed_reward(loop: int, event: str, value: float, at: int = SECOND) -> 
     return PutReward(loop, event, value, at, SUMMING_TERMS)
 
 
-class BlockWriter(Operation[None], frozen=True):
-    """Keeps the writer busy until it is released."""
-
-    is_running: threading.Event = msgspec.field(default_factory=threading.Event)
-    released: threading.Event = msgspec.field(default_factory=threading.Event)
-
-    def run(self, transaction: Transaction) -> None:
-        self.is_running.set()
-        self.released.wait(20)
-
-
-@contextmanager
-def hold_writer(store: Store) -> Iterator[None]:
-    """Keep the writer busy; afterwards it writes all that was submitted meanwhile as one group."""
-    block = BlockWriter()
-    store.submit(block)
-    assert block.is_running.wait(20)
-    try:
-        yield
-    finally:
-        block.released.set()
-
-
 class FailHalfway(Operation[None], frozen=True):
     """Violates a constraint of the database after it has changed a counter."""
 
@@ -146,9 +119,17 @@ def list_decisions(log: LogReader, loop: int) -> list[DecisionRow]:
     return [DecisionRow(*row) for row in log.fetch_all(query)]
 
 
+class Snapshot(NamedTuple):
+    lesson: int
+    blob: bytes
+    at: int
+
+
 def find_snapshot(log: LogReader, loop: int) -> Snapshot | None:
     """The last snapshot of a loop."""
-    return next((log.read_snapshot(loop, key) for key in log.list_snapshots(loop)), None)
+    for key in log.list_snapshots(loop):
+        return Snapshot(key.lesson, log.read_snapshot(loop, key), key.at)
+    return None
 
 
 def count_rows(store: Store, loop: int) -> Funnel:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import gc
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from windvane.service.api.application import Application, LoadedState
 from windvane.service.api.auth import Keyring, TrustedProxies
 from windvane.service.api.request_limits import RateLimit
 from windvane.service.clock import ServiceClock
-from windvane.service.errors import LoopExistsError
+from windvane.service.errors import ServiceError
 from windvane.service.evaluations.evaluations import Evaluations, run_auto_optimization
 from windvane.service.loops.learner_model import compile_kernels
 from windvane.service.loops.maintenance import (
@@ -31,7 +30,6 @@ from windvane.service.loops.settings import LoopSettings
 from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.monitoring.metrics import Metrics
 from windvane.service.sharing.servers import LogSharing
-from windvane.service.store.database import resolve_url
 from windvane.service.store.files.withdrawal_file import (
     open_abandoned_withdrawal_files,
     open_free_withdrawal_file,
@@ -42,7 +40,6 @@ from windvane.service.store.writer.writer_client import WriterClient
 from windvane.service.traces import TracedService, Tracing
 
 NEW_OBJECTS_BEFORE_COLLECTION = 20_000  # a rank makes some fifty
-SWITCH_INTERVAL_SECONDS = 0.0005  # longest wait of the event loop for a thread that computes
 FINAL_SNAPSHOTS_SECONDS = 5.0  # time for writing the last snapshots
 SERVICE_TASKS = (
     *(run_heartbeats, run_following, run_sweeps),
@@ -62,20 +59,6 @@ class EdgeOptions(NamedTuple):
 DEFAULT_EDGE = EdgeOptions()
 
 
-class StartOptions(NamedTuple):
-    """How the service opens its log."""
-
-    where: str  # a data directory or the URL of a database
-    default_settings: LoopSettings  # of the loop `default`, if the log has none
-    believes_wall_clock: bool
-    build_service: Callable[..., Service]
-
-    @property
-    def shares_log(self) -> bool:
-        """Whether other servers may write to the log."""
-        return resolve_url(self.where).get_backend_name() == "postgresql"
-
-
 def create_app(
     where: str,
     default_settings: LoopSettings | None = None,
@@ -88,10 +71,16 @@ def create_app(
     """
     tracing = edge.tracing
     build_service = Service if tracing is None else partial(TracedService, tracing)
-    start = StartOptions(
-        where, default_settings or LoopSettings(), believes_wall_clock, build_service
-    )
-    open_service = partial(_open_service, start)
+    settings = default_settings or LoopSettings()
+
+    @contextlib.asynccontextmanager
+    async def open_service() -> AsyncIterator[Service]:
+        async with _open_service(where, believes_wall_clock, build_service) as service:
+            if not service.has_loop("default"):
+                with contextlib.suppress(ServiceError):  # another server has created it
+                    await service.create_loop("default", settings, "service")
+                await service.get_loop("default")
+            yield service
 
     @contextlib.asynccontextmanager
     async def run_service(app: Application) -> AsyncIterator[None]:
@@ -137,33 +126,38 @@ async def _load_state(
     stack.callback(gc.unfreeze)
     stack.callback(gc.set_threshold, *gc.get_threshold())
     gc.set_threshold(NEW_OBJECTS_BEFORE_COLLECTION)  # requests leave hardly any cycles
-    stack.callback(sys.setswitchinterval, sys.getswitchinterval())
-    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     state.keyring = keyring  # from here on requests are answered
 
 
 @contextlib.asynccontextmanager
-async def _open_service(start: StartOptions) -> AsyncIterator[Service]:
-    """All loops of a log, with the loop `default`, and a process that writes for them.
+async def _open_service(
+    where: str, believes_wall_clock: bool, build_service: Callable[..., Service]
+) -> AsyncIterator[Service]:
+    """All loops of a log, and a process that writes for them.
 
     The end stores every belief and ends the writer process.
     """
     async with contextlib.AsyncExitStack() as stack:
-        store = stack.enter_context(await asyncio.to_thread(LogReader, start.where))
+        store = stack.enter_context(await asyncio.to_thread(LogReader, where))
         files = stack.enter_context(contextlib.ExitStack())  # closed after the writer
-        writer = WriterClient(start.where)
+        writer = WriterClient(where)
         stack.push_async_callback(writer.close)
         starting = asyncio.create_task(writer.start())  # while this process compiles and loads
         stack.push_async_callback(lambda: asyncio.gather(starting, return_exceptions=True))
         # In a thread, so that the event loop goes on answering that the loops are not loaded yet.
         await asyncio.to_thread(compile_kernels)
         await starting
-        open_file = open_free_withdrawal_file if start.shares_log else open_withdrawal_file
+        sharing = LogSharing() if store.url.get_backend_name() == "postgresql" else None
+        open_file = open_withdrawal_file if sharing is None else open_free_withdrawal_file
         withdrawals = Withdrawals(writer, await asyncio.to_thread(open_file, store.url))
         files.callback(withdrawals.close)
         await withdrawals.replay(store)  # before a loop learns from the log
-        await _replay_abandoned_withdrawals(store, writer)
-        service = await _load_service(store, writer, withdrawals, start)
+        # Those of servers on this machine that were killed.
+        for file in await asyncio.to_thread(open_abandoned_withdrawal_files, store.url):
+            with contextlib.closing(file):
+                await Withdrawals(writer, file).replay(store)
+        clock = await asyncio.to_thread(_start_clock, store, sharing, believes_wall_clock)
+        service = await asyncio.to_thread(build_service, store, writer, clock, withdrawals, sharing)
         stack.push_async_callback(_save_snapshots, service)
         yield service
 
@@ -172,7 +166,6 @@ async def _open_service(start: StartOptions) -> AsyncIterator[Service]:
 async def _run_tasks(
     service: Service, evaluations: Evaluations, keyring: Keyring
 ) -> AsyncIterator[None]:
-    """Run the background tasks of a service until the end."""
     tasks = [
         *(asyncio.create_task(run(service)) for run in SERVICE_TASKS),
         asyncio.create_task(keyring.watch()),
@@ -187,36 +180,15 @@ async def _run_tasks(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _load_service(
-    store: LogReader, writer: WriterClient, withdrawals: Withdrawals, start: StartOptions
-) -> Service:
-    """The service with its clock, and with the loop `default`."""
-    newest = await asyncio.to_thread(store.find_newest_time)
-    sharing = None
-    clock = ServiceClock(newest, start.believes_wall_clock)
-    if start.shares_log:
-        sharing = LogSharing()
-        asked_us = sharing.clock.read_monotonic()
-        sharing.clock.note(asked_us, await asyncio.to_thread(store.read_database_us))
-        read, name = sharing.clock.now_us, "clock of the database"
-        clock = ServiceClock(newest, start.believes_wall_clock, read, wall_name=name)
-    service = await asyncio.to_thread(
-        start.build_service, store, writer, clock, withdrawals, sharing
-    )
-    if not service.has_loop("default"):
-        with contextlib.suppress(LoopExistsError):  # another server has created it
-            await service.create_loop("default", start.default_settings, "service")
-        await service.get_loop("default")
-    return service
-
-
-async def _replay_abandoned_withdrawals(store: LogReader, writer: WriterClient) -> None:
-    """Repeat the withdrawals of servers on this machine that were killed."""
-    for file in await asyncio.to_thread(open_abandoned_withdrawal_files, store.url):
-        try:
-            await Withdrawals(writer, file).replay(store)
-        finally:
-            file.close()
+def _start_clock(store: LogReader, sharing: LogSharing | None, believes_wall: bool) -> ServiceClock:
+    """Service time from the newest time in the log on; servers that share it follow its clock."""
+    newest = store.find_newest_time()
+    if sharing is None:
+        return ServiceClock(newest, believes_wall)
+    asked_us = sharing.clock.read_monotonic()
+    sharing.clock.note(asked_us, store.read_database_us())
+    read, name = sharing.clock.now_us, "clock of the database"
+    return ServiceClock(newest, believes_wall, read, wall_name=name)
 
 
 async def _save_snapshots(service: Service) -> None:

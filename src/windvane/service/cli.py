@@ -46,11 +46,6 @@ def require_posix(command: str) -> None:
         raise SettingError(f"{command}: the service needs Linux, macOS or WSL, got Windows")
 
 
-def locate(data: Path, database: str | None) -> str:
-    """Where the log is: a directory or a URL."""
-    return database or str(data)
-
-
 @contextmanager
 def open_store(data: Path, database: str | None, create: bool = False) -> Iterator["Store"]:
     """The log; without `create` it must exist."""
@@ -58,7 +53,7 @@ def open_store(data: Path, database: str | None, create: bool = False) -> Iterat
     with needs_extra("serve"):
         from windvane.service.store.database import may_have_log, resolve_url
         from windvane.service.store.log import Store
-    where = locate(data, database)
+    where = database or str(data)
     if not create and not may_have_log(resolve_url(where)):
         raise StoreError(f"store: there is no log in {data}", "unreachable")
     with Store(where) as store:
@@ -130,7 +125,7 @@ def restore(
     """Restore a backup to a directory without a log."""
     with needs_extra("serve"):
         from windvane.service.store.files.log_copy import restore_backup
-    restore_backup(path, locate(data, database))
+    restore_backup(path, database or str(data))
     print_message(f"{database or data} holds the log of {path}")
 
 
@@ -140,8 +135,8 @@ def compact(data: Data = DEFAULT_DATA, database: Database = None) -> None:
         from windvane.service.store.files.log_copy import compact_database
     with open_store(data, database):
         pass  # the log must exist
-    sizes = compact_database(locate(data, database))
-    print_message(f"the log had {sizes.before / 1e6:.1f} MB and has {sizes.after / 1e6:.1f} MB")
+    before, after = compact_database(database or str(data))
+    print_message(f"the log had {before / 1e6:.1f} MB and has {after / 1e6:.1f} MB")
 
 
 def export(
@@ -212,7 +207,7 @@ def import_log(
             counts = log_import.import_over_http(url, key, log, loop, report)
         else:
             with open_store(data, database, create=True) as store:
-                counts = log_import.import_log(store, log, loop, report=report)
+                counts = log_import.import_log(store, log, loop, report)
     left_out = counts.left_out | ({"it cannot be read": log.bad_row_count} if log.bad_rows else {})
     if as_json:
         print_json({"imported": counts.imported, "known": counts.known, "left out": left_out})
@@ -269,9 +264,6 @@ def migrate(
         return
     shown = [resolve_url(where).render_as_string(hide_password=True) for where in (source, target)]
     print_message(f"{shown[1]} has the log of {shown[0]}: {sum(counts.values())} rows")
-
-
-LOG_COMMANDS: tuple[Callable[..., None], ...] = (backup, restore, compact, export, migrate)
 
 
 def serve(
@@ -339,7 +331,7 @@ def serve(
         from windvane.service.app import EdgeOptions
 
         address = server.Address(host, port, certificate, key)
-        where = locate(data, database)
+        where = database or str(data)
         server.check_keys(where, address)
         edge = EdgeOptions(tuple(trusted_proxy or ()), requests_per_second)
         server.serve(where, address, edge, believe_clock, drain_seconds)
@@ -361,7 +353,7 @@ def create_loop(
 
         checked = LoopSettings.from_names(settings).to_json()
         put = PutLoop(check_loop_name(name), checked, _read_latest_us(store), "command line")
-        row = store.submit(put).result()
+        row = store.write(put)
     if as_json:
         print_json({"name": row.name, "settings": json.loads(row.settings)})
     else:
@@ -420,9 +412,9 @@ def delete_loop(
             confirm = typer.prompt(question, err=True)
         if confirm != name:
             raise SettingError(f"loop: {confirm!r} is not {name!r}, nothing was deleted")
-        store.submit(DeleteLoop(row.id, store.find_newest_time() or 0)).result()
+        store.write(DeleteLoop(row.id, store.find_newest_time() or 0))
         with suppress(StoreError):  # a service deletes what is left
-            while store.submit(PurgeLoops()).result():
+            while store.write(PurgeLoops()):
                 pass
     print_message(f"the loop {name} is deleted")
 
@@ -439,7 +431,7 @@ def create_key(
         from windvane.service.api import auth
 
         new = auth.create_key(role, _read_latest_us(store))
-        row = store.submit(new.put).result()
+        row = store.write(new.put)
     if as_json:
         print_json({"id": row.id, "role": row.role, "key": new.secret})
     else:
@@ -489,7 +481,7 @@ def expire_key(
         else:
             seconds = parse_seconds(delay)
             until = _read_latest_us(store) + round(seconds * MICROSECONDS_PER_SECOND)
-        if not store.submit(ExpireKey(number, until)).result():
+        if not store.write(ExpireKey(number, until)):
             raise SettingError(f"key: there is no key with the id {number}")
     if delay is None:
         print_message(f"key {number} has expired")
@@ -537,4 +529,6 @@ def _print_rows(rows: Sequence[Mapping[str, Cell]], as_json: bool, if_empty: str
         print_message(if_empty)
 
 
-SERVICE_COMMANDS: tuple[Callable[..., None], ...] = (serve, *LOG_COMMANDS, demo)
+SERVICE_COMMANDS: tuple[Callable[..., None], ...] = (
+    *(serve, backup, restore, compact, export, migrate, demo),
+)

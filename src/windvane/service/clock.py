@@ -101,7 +101,6 @@ class DatabaseClock:
         self._difference = min(max(self._difference, least), database_us - asked_us)
 
     def now_us(self) -> int:
-        """The clock of the database now."""
         return self.read_monotonic() + self._difference
 
     @property
@@ -148,7 +147,6 @@ class ServiceClock:
         self.compare()
 
     def now_us(self) -> int:
-        """Service time now; it never goes back."""
         return self.read_monotonic() + self._shift
 
     def latest_us(self) -> int:
@@ -232,11 +230,16 @@ def parse_date(text: str) -> int:
         parsed = datetime.fromisoformat(_LOST_PLUS.sub(r"\1+\2", text.strip()))
         if parsed.tzinfo is None:
             parsed = parsed.replace(tzinfo=UTC)
-        return (parsed.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+        return to_microseconds(parsed)
     except (ValueError, OverflowError):
         raise SettingError(
             f"date: {text[:40]!r} must be a date or a time of ISO 8601, such as 2026-01-31"
         ) from None
+
+
+def to_microseconds(time: datetime) -> int:
+    """A time in microseconds since 1970."""
+    return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def to_datetime(at_us: int) -> datetime:

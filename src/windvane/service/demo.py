@@ -8,7 +8,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from windvane.service.app import EdgeOptions, create_app
 from windvane.service.json_logging import log_to_stderr
@@ -33,17 +32,8 @@ ACTIONS = [{"id": topic, "features": [{"topic": topic}]} for topic in TOPICS]
 
 
 def find_liked_topic(device: str, second: float) -> str:
-    """Find the topic that visitors with a device like at a time."""
     period = int(second // CHANGE_SECONDS)
     return TOPICS[(period * 2 + DEVICES.index(device)) % len(TOPICS)]
-
-
-class LateReward(NamedTuple):
-    """A reward that is sent at a later second."""
-
-    second: float
-    event: str
-    has_clicked: bool
 
 
 class Visitors:
@@ -54,7 +44,7 @@ class Visitors:
         self._connection = http.client.HTTPConnection(host, timeout=10)
         self._random = random.Random(1)
         self._say = say
-        self._late_rewards: deque[LateReward] = deque()
+        self._late_rewards: deque[tuple[float, str, bool]] = deque()  # second, event, click
         self.stop = threading.Event()
         self.visit_count = 0  # since the last report
         self.click_count = 0
@@ -85,11 +75,10 @@ class Visitors:
         if promptness < PROMPT_REWARDS:
             self._send_reward(response["eventId"], has_clicked)
         elif promptness < PROMPT_REWARDS + LATE_REWARDS:
-            late = LateReward(second + LATE_SECONDS, response["eventId"], has_clicked)
+            late = second + LATE_SECONDS, response["eventId"], has_clicked
             self._late_rewards.append(late)
-        while self._late_rewards and self._late_rewards[0].second <= second:
-            late = self._late_rewards.popleft()
-            self._send_reward(late.event, late.has_clicked)
+        while self._late_rewards and self._late_rewards[0][0] <= second:
+            self._send_reward(*self._late_rewards.popleft()[1:])
 
     def report(self, second: float) -> None:
         """Print one line on the visitors since the last report."""

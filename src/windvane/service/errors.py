@@ -29,62 +29,21 @@ _TYPES = {
 
 
 class ServiceError(WindvaneError):
-    """A request that breaks a rule of the service; `target` names the field at fault, if any."""
+    """A request that breaks a rule of the service; `reason` says which one.
 
-    retry_after_seconds = 60  # if the service takes no more for now
-
-    def __init__(self, message: str, target: str | None = None) -> None:
-        super().__init__(message)
-        self.target = target
-
-
-class UnknownLoopError(ServiceError):
-    """No loop has this name."""
-
-
-class LoopExistsError(ServiceError):
-    """A loop of this name exists already."""
-
-
-class LoopNameError(ServiceError):
-    """A name that cannot be part of a URL."""
-
-
-class LoopSettingsError(ServiceError):
-    """Settings that a loop cannot take over."""
-
-
-class RankRequestError(ServiceError):
-    """A rank request without a possible choice."""
-
-
-class RewardRequestError(ServiceError):
-    """A reward or a request id outside its bounds."""
-
-
-class EventIdError(ServiceError):
-    """An event id that the log cannot hold."""
-
-
-class TooManyRequestsError(ServiceError):
-    """More requests of one kind than the service takes; it takes more after some seconds."""
-
-    def __init__(
-        self, message: str, target: str | None = None, retry_after_seconds: int = 60
-    ) -> None:
-        super().__init__(message, target)
-        self.retry_after_seconds = retry_after_seconds
-
-
-class UnknownEventError(ServiceError):
-    """No decision has this event id."""
-
-
-class EvaluationError(ServiceError):
-    """An evaluation that cannot be made, found or applied; `reason` says which rule is broken.
+    `target` names the field at fault, if any.
 
     | reason | |
     |---|---|
+    | unknown loop | no loop has this name |
+    | loop exists | a loop of this name exists already |
+    | loop name | a name that cannot be part of a URL |
+    | settings | settings that a loop cannot take over |
+    | rank | a rank request without a possible choice |
+    | reward | a request id outside its bounds |
+    | event id | an event id that the log cannot hold |
+    | unknown event | no decision has this event id |
+    | too many | more requests of one kind than the service takes; later it takes more |
     | contract | what is to be evaluated breaks a rule |
     | policy | a policy cannot be read, or a loop cannot run it |
     | duplicate | two policies have one name |
@@ -97,9 +56,13 @@ class EvaluationError(ServiceError):
     | not better | the policy is not better than the present settings with confidence |
     """
 
-    def __init__(self, reason: str, message: str, target: str | None = None) -> None:
-        super().__init__(message, target)
+    def __init__(
+        self, reason: str, message: str, target: str | None = None, retry_after_seconds: int = 60
+    ) -> None:
+        super().__init__(message)
         self.reason = reason
+        self.target = target
+        self.retry_after_seconds = retry_after_seconds  # if the service takes no more for now
 
 
 def find_invalid_place(error: msgspec.ValidationError) -> str:

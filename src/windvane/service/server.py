@@ -53,7 +53,6 @@ class Address(NamedTuple):
             return self.host == "localhost"
 
     def build_url(self, port: int) -> str:
-        """The URL of the service at a port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.certificate else 'http'}://{host}:{port}"
 

@@ -28,7 +28,7 @@ FAR = 10**16
 def add(store: Store, role: str, expires: int | None = None) -> str:
     """Put a new key in the log; return its secret."""
     new = auth.create_key(role, 0, expires)
-    store.submit(new.put).result()
+    store.write(new.put)
     return new.secret
 
 
@@ -129,10 +129,10 @@ def test_a_running_service_notices_new_and_expired_keys(
     new = add(store, "rank", expires=FAR)
     expect(new, 201)
     expect(old, 201)
-    store.submit(ExpireKey(1, read_wall_us())).result()
+    store.write(ExpireKey(1, read_wall_us()))
     expect(old, 401)
     expect(new, 201)
-    store.submit(ExpireKey(2, 1)).result()
+    store.write(ExpireKey(2, 1))
     expect(new, 401)
     expect("all are expired, and still it is closed", 401)
 
@@ -201,7 +201,7 @@ def test_an_expired_key_stays_expired_while_the_wall_clock_is_set_back(store: St
     assert check_key(auth.Keyring(store, clock), secret) == 401
     machine.wall -= YEAR
     assert check_key(auth.Keyring(store, clock), secret) == 401
-    store.submit(PutClock(clock.now_us())).result(20)
+    store.write(PutClock(clock.now_us()))
     restarted = machine.make_clock(store.find_newest_time())
     assert check_key(auth.Keyring(store, restarted), secret) == 401
 

@@ -284,7 +284,7 @@ def test_with_keys_a_browser_opens_the_dashboard_by_password(
 
     key = create_key("read", 0)
     with Store(tmp_path / "data") as store:
-        store.submit(key.put).result(20)
+        store.write(key.put)
     with Server(nursery, tmp_path / "data") as server:
         url = server.url
         for part in ("/", "/static/dashboard.js", "/static/dashboard.css", "/board.json"):

@@ -41,7 +41,7 @@ def url(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         for loop in ("default", "fresh"):
             write_log(store, loop, ROWS, exploration=0.8, half_life="never", find_means=find_means)
         for key in (ADMIN, READ):
-            store.submit(key.put).result(20)
+            store.write(key.put)
     with Server(nursery, data) as server:
         yield server.url
 

@@ -16,7 +16,7 @@ from loop_client import LoopClient, check_refusal
 from server_process import BASE, Client
 from service_helpers import make_service
 from store_helpers import make_decision
-from windvane.service.errors import TooManyRequestsError
+from windvane.service.errors import ServiceError
 from windvane.service.loops import decision_pages
 from windvane.service.loops.decision_pages import DecisionStream, StreamQuery
 from windvane.service.loops.settings import LoopSettings
@@ -163,15 +163,12 @@ async def test_waits_are_bounded_and_end_with_the_reader_and_the_service(
             return True
 
         empty = msgspec.json.encode({"decisions": [], "after": 0})
-        assert await stream.read(loop, query, msgspec.json.encode, leave) == empty
-        readers = [
-            asyncio.create_task(stream.read(loop, query, msgspec.json.encode, stay))
-            for _ in range(2)
-        ]
+        assert await stream.read(loop, query, leave) == empty
+        readers = [asyncio.create_task(stream.read(loop, query, stay)) for _ in range(2)]
         while stream._waiting_count < 2:
             await asyncio.sleep(0)
-        with pytest.raises(TooManyRequestsError, match="no more can wait"):
-            await stream.read(loop, query, msgspec.json.encode, stay)
+        with pytest.raises(ServiceError, match="no more can wait"):
+            await stream.read(loop, query, stay)
         stream.close()
         assert await asyncio.wait_for(asyncio.gather(*readers), 20) == [empty, empty]
 
@@ -182,11 +179,9 @@ async def test_a_damaged_decision_is_left_out_and_does_not_stop_the_reader(tmp_p
         loop = await service.create_loop("home", LoopSettings(), "test")
         for event, actions in (("a", '["x", "y"]'), ("b", "damaged"), ("c", '["x"]')):
             decision = make_decision(loop.id, event)._replace(actions=actions)
-            store.submit(PutDecision(decision, loop.terms)).result(20)
+            store.write(PutDecision(decision, loop.terms))
         stream = DecisionStream()
-        page = msgspec.json.decode(
-            await stream.read(loop, StreamQuery(), msgspec.json.encode, stay)
-        )
+        page = msgspec.json.decode(await stream.read(loop, StreamQuery(), stay))
         assert [each["eventId"] for each in page["decisions"]] == ["a"]
         last = store.find_decision(loop.id, "a")
         assert last is not None

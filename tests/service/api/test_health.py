@@ -79,7 +79,7 @@ def test_an_operator_can_believe_a_wall_clock_far_ahead_of_the_log(
     tmp_path: Path, believes: bool
 ) -> None:
     with Store(tmp_path) as store:
-        store.submit(PutClock(read_wall_us() - DAY)).result(20)
+        store.write(PutClock(read_wall_us() - DAY))
     with TestClient(create_app(str(tmp_path), believes_wall_clock=believes)) as web:
         assert ("clock" in web.get("/healthz").json()) != believes
 
@@ -95,7 +95,7 @@ def test_strangers_see_the_status_and_readers_the_reason(tmp_path: Path) -> None
         assert "hidden" not in web.get("/healthz").text
         keys = {role: create_key(role, 0) for role in ("rank", "read", "admin")}
         for key in keys.values():
-            store.submit(key.put).result()
+            store.write(key.put)
         app.state.keyring.keys = store.list_keys()
         assert web.get("/healthz").json() == {"status": "degraded"}
         for role, key in keys.items():

@@ -18,6 +18,7 @@ from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.log import Store
 from windvane.service.store.logged_decisions import FOREIGN, LoggedDecisions
 from windvane.service.store.rows import Funnel
+from windvane.service.store.writer.loop_operations import PutLoop
 
 ROWS = 150  # more than one request takes
 ITEM: dict[str, object] = {
@@ -55,7 +56,8 @@ def test_a_running_service_learns_what_a_stopped_one_would(
     assert np.array_equal(one.weights(), weights)
     with Store(tmp_path / "twin") as store:
         settings = LoopSettings(half_life="never", exploration_percentage=0.0)
-        import_log(store, open_log([path]), "twin", settings)
+        store.write(PutLoop("twin", settings.to_json(), 0, "test"))
+        import_log(store, open_log([path]), "twin")
         row = store.find_loop("twin")
         assert row is not None
         _, arrays = Loop(row, store).model.learner.bank.export_state()

@@ -116,11 +116,9 @@ def test_a_deleted_log_gives_its_space_back_while_requests_are_answered(
     data = tmp_path / "data"
     with Store(data) as store:
         put = PutLoop("default", LoopSettings().to_json(), 0, "test")
-        number = store.submit(put).result(20).id
-        for k in range(1000):
-            decision = make_decision(number, f"e{k}", k)._replace(request="x" * 4000)
-            written = store.submit(PutDecision(decision, TERMS))
-        written.result(20)
+        number = store.write(put).id
+        made = [make_decision(number, f"e{k}", k)._replace(request="x" * 4000) for k in range(1000)]
+        store.write_group([PutDecision(decision, TERMS) for decision in made])
     file = data / "windvane.db"
     before = file.stat().st_size
     with Server(nursery, data) as server, closing(server.client()) as client:

@@ -93,7 +93,7 @@ def test_with_keys_the_failure_names_the_client_behind_the_proxy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Store(tmp_path) as store:
-        store.submit(create_key("read", 0).put).result()
+        store.write(create_key("read", 0).put)
     app = create_app(str(tmp_path), edge=EdgeOptions(trusted_proxies=("127.0.0.0/8",)))
     with TestClient(app) as web:
         for peer, client in (("127.0.0.1", "192.0.2.7"), ("192.0.2.1", "192.0.2.1")):

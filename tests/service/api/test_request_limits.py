@@ -16,7 +16,7 @@ from windvane.service.api.request_limits import (
     RateLimit,
 )
 from windvane.service.app import EdgeOptions, create_app
-from windvane.service.errors import TooManyRequestsError
+from windvane.service.errors import ServiceError
 from windvane.service.store.log import Store
 
 
@@ -90,7 +90,7 @@ def test_a_refused_request_is_counted_by_the_id_of_its_key(tmp_path: Path) -> No
     keys = [create_key("admin", 0) for _ in range(2)]
     with Store(tmp_path) as store:
         for key in keys:
-            store.submit(key.put).result()
+            store.write(key.put)
     app = create_app(str(tmp_path), edge=EdgeOptions(requests_per_second=0.01))
     first, second = ({"Authorization": f"Bearer {key.secret}"} for key in keys)
     with TestClient(app) as web:
@@ -111,7 +111,7 @@ def test_a_limit_of_the_loops_is_counted_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise TooManyRequestsError("too much work waits", "loop", 3)
+        raise ServiceError("too many", "too much work waits", "loop", 3)
 
     app = create_app(str(tmp_path))
     with TestClient(app) as web:

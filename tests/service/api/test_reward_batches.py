@@ -11,12 +11,12 @@ import pytest
 
 from loop_client import LoopClient, check_refusal
 from service_helpers import make_service
-from windvane.service.errors import TooManyRequestsError
+from windvane.service.errors import ServiceError
 from windvane.service.loops import service as service_module
 from windvane.service.loops.settings import LoopSettings
+from windvane.service.schemas import RewardItem
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Funnel
-from windvane.service.store.writer.reward_operations import RewardEntry
 
 
 def send(loop: LoopClient, *entries: object) -> list[dict[str, Any]]:
@@ -132,16 +132,16 @@ def test_batches_are_counted_by_loop(loop: Callable[..., LoopClient]) -> None:
     assert f"windvane_requests_total{labels} 1" in text
 
 
-async def test_a_batch_is_written_in_slices_and_too_many_that_wait_are_refused(
+async def test_a_batch_is_written_and_too_many_rewards_that_wait_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store(tmp_path / "data") as store:
         service, writer = make_service(store)
         await service.create_loop("home", LoopSettings(), "test")
-        entries = [RewardEntry(f"e{number}", 0.5, "r") for number in range(1000)]
+        entries = [RewardItem(f"e{number}", 0.5, "r") for number in range(1000)]
         assert set(await service.put_rewards("home", entries)) == {"orphan"}
-        assert writer.counts["PutRewards"] == 4
+        assert writer.counts["PutReward"] == 1000
         monkeypatch.setattr(service_module, "MAX_WAITING_BATCH_REWARDS", 999)
-        with pytest.raises(TooManyRequestsError, match="no more are accepted"):
+        with pytest.raises(ServiceError, match="no more are accepted"):
             await service.put_rewards("home", entries)
         assert set(await service.put_rewards("home", entries[:999])) == {"duplicate"}

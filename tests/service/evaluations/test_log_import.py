@@ -21,6 +21,7 @@ from windvane.service.loops.settings import LoopSettings
 from windvane.service.store.files.parquet_export import export_log
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
+from windvane.service.store.writer.loop_operations import PutLoop
 
 ROWS = 200
 
@@ -47,7 +48,8 @@ def test_the_belief_is_that_of_a_learner_of_the_same_rows(tmp_path: Path) -> Non
     log = open_log([path])
     settings = LoopSettings(exploration_percentage=0.3)
     with Store(tmp_path / "target") as store:
-        counts = import_log(store, log, "warm", settings)
+        store.write(PutLoop("warm", settings.to_json(), 0, "test"))
+        counts = import_log(store, log, "warm")
         assert (counts.imported, counts.known, counts.left_out) == (ROWS, 0, {})
         warm = load_learner(store, "warm")
         assert warm == learner  # bit for bit
@@ -70,7 +72,9 @@ def test_the_belief_is_that_of_a_learner_of_the_same_rows(tmp_path: Path) -> Non
 def test_old_decisions_are_faded_by_their_age(tmp_path: Path) -> None:
     path, _ = make_export(tmp_path)
     with Store(tmp_path / "target") as store:
-        import_log(store, open_log([path]), "warm", LoopSettings(half_life="1 day"))
+        settings = LoopSettings(half_life="1 day").to_json()
+        store.write(PutLoop("warm", settings, 0, "test"))
+        import_log(store, open_log([path]), "warm")
         learner = load_learner(store, "warm")
     context, actions = {"device": "phone", "noise": "0"}, [{"id": "match", "topic": "sports"}]
 

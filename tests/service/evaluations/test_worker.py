@@ -77,7 +77,7 @@ def test_decisions_of_other_settings_and_of_other_systems_are_counted_apart(tmp_
         policy = waits.merge({"halfLife": "2 days"})
         for row, settings in ((160, waits), (130, policy)):
             at = (START + row * STEP) * SECOND
-            store.submit(PutSettings(loop, settings.to_json(), at, "test")).result(20)
+            store.write(PutSettings(loop, settings.to_json(), at, "test"))
         contract = EvaluationContract(name="x", since=START * SECOND, until=2 * START * SECOND)
         assert count_origins(store, "home", contract) == (40, 30)
         late = EvaluationContract(

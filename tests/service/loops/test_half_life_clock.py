@@ -21,9 +21,9 @@ OFFER = OfferedActions(REQUEST.actions)
 def learn(store: Store, loop: Loop, rewards: int) -> None:
     for _ in range(rewards):
         decision = loop.decide(REQUEST, OFFER)
-        store.submit(PutDecision(decision, loop.terms)).result(20)
+        store.write(PutDecision(decision, loop.terms))
         put = PutReward(loop.id, decision.event_id, 1.0, decision.at, loop.terms)
-        loop.learn(store.submit(put).result(20).lessons)
+        loop.learn(store.write(put).lessons)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_loop_learns_on_if_seconds_become_rounds(store: Store, before: str, af
     follower = LogFollower(loop)
     follower.advance(budget=60)
     settings = loop.settings.merge({"halfLife": after}).to_json()
-    loop.change_settings(store.submit(PutSettings(loop.id, settings, 0, "test")).result(20))
+    loop.change_settings(store.write(PutSettings(loop.id, settings, 0, "test")))
     assert loop.model.learner.bank.now == loop.model.clock_of(loop.state.newest)
     learn(store, loop, 5)
     estimates = loop.model.estimate_actions([], REQUEST.actions)

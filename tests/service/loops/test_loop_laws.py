@@ -27,7 +27,7 @@ def client(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     data: Path = tmp_path_factory.mktemp("law") / "data"
     with Store(data) as store:
         for name, settings in SETTINGS.items():
-            store.submit(PutLoop(name, settings.to_json(), 0, "test")).result()
+            store.write(PutLoop(name, settings.to_json(), 0, "test"))
     with Server(nursery, data) as server:
         client = server.client()
         yield client

@@ -17,6 +17,7 @@ from windvane.service.loops.maintenance import (
     compare_clocks,
     delete_old_decisions,
     expire_decisions,
+    find_due_loops,
     store_clock,
 )
 from windvane.service.loops.rank_requests import OfferedActions
@@ -43,7 +44,7 @@ class Rig:
         self.store = Store(path)
         if not self.store.list_loops():
             put = PutLoop("home", SETTINGS.to_json(), TODAY, "test")
-            self.store.submit(put).result(20)
+            self.store.write(put)
         self.start()
 
     def start(self, believes_wall: bool = False) -> None:
@@ -63,8 +64,7 @@ class Rig:
 
         async def run() -> None:
             await compare_clocks(self.service)
-            before = self.service.clock.now_us() - self.loop.terms.wait_us
-            if self.loop.expiries.is_due(before):
+            if self.loop.id in await find_due_loops(self.service):
                 await expire_decisions(self.service, self.loop)
             await delete_old_decisions(self.service, self.loop)
 
@@ -107,7 +107,7 @@ def test_a_start_a_year_ahead_deletes_and_closes_nothing(rig: Rig) -> None:
 def test_a_log_dated_ahead_loses_nothing_that_is_new_by_the_wall_clock(rig: Rig) -> None:
     rig.rank("today")
     rig.reward("today")
-    rig.store.submit(put_decision(1, "ahead", TODAY + YEAR)).result(20)
+    rig.store.write(put_decision(1, "ahead", TODAY + YEAR))
     rig.start()
     rig.work()
     assert sorted(rig.times) == [TODAY, TODAY + YEAR]
@@ -118,7 +118,7 @@ def test_the_log_is_kept_for_as_many_days_by_both_clocks_as_it_is_told(
     rig: Rig, days: int, kept: list[int]
 ) -> None:
     settings = SETTINGS.merge({"logRetentionDays": days}).to_json()
-    rig.store.submit(PutSettings(1, settings, TODAY, "test")).result(20)
+    rig.store.write(PutSettings(1, settings, TODAY, "test"))
     rig.start()
     for event in ("old", "new"):
         rig.rank(event)
@@ -173,9 +173,8 @@ def test_a_postponed_deletion_is_dropped_if_the_retention_becomes_longer(rig: Ri
 def test_decisions_dated_ahead_do_not_block_default_rewards(rig: Rig) -> None:
     """More than one sweep looks at; a server whose clock was ahead may have written them."""
     ahead = [put_decision(1, f"ahead{k}", TODAY + YEAR) for k in range(300)]
-    for put in [rig.store.submit(put) for put in ahead]:
-        put.result(20)
-    rig.store.submit(put_decision(1, "today", TODAY)).result(20)
+    rig.store.write_group(ahead)
+    rig.store.write(put_decision(1, "today", TODAY))
     rig.start()
     rig.work(minutes=WAIT_MINUTES + 1)
     assert rig.funnel == {"ranked": 301, "default": 1}
@@ -229,13 +228,13 @@ def test_a_believed_step_lets_no_decision_wait_for_less_time(rig: Rig) -> None:
 def test_an_activation_just_after_a_step_is_in_time(rig: Rig) -> None:
     terms = RewardTerms(WAIT_MINUTES * MINUTE)
     put = PutDecision(make_decision(1, "event", TODAY, deferred=True), terms)
-    rig.store.submit(put).result(20)
+    rig.store.write(put)
     for _ in range(2):  # a repetition has no further effect
-        rig.store.submit(StepClock(TODAY + SECOND, DAY)).result(20)
+        rig.store.write(StepClock(TODAY + SECOND, DAY))
     late = TODAY + DAY + WAIT_MINUTES * MINUTE + 1
     assert rig.store.fetch_all(select(waiting.c.at)) == [(TODAY + DAY,)]
-    assert rig.store.submit(Activate(1, "event", late, terms)).result(20).status == "late"
-    in_time = rig.store.submit(Activate(1, "event", late - 1, terms)).result(20)
+    assert rig.store.write(Activate(1, "event", late, terms)).status == "late"
+    in_time = rig.store.write(Activate(1, "event", late - 1, terms))
     assert in_time.status == "activated"
 
 
@@ -273,13 +272,13 @@ def test_the_next_start_knows_the_time_of_an_idle_service(rig: Rig) -> None:
 
 def test_the_stored_time_never_goes_back(rig: Rig) -> None:
     for at in (TODAY, TODAY + HOUR, TODAY - HOUR):
-        rig.store.submit(PutClock(at)).result(20)
+        rig.store.write(PutClock(at))
     assert rig.store.find_newest_time() == TODAY + HOUR
 
 
 def test_all_decisions_are_deleted_by_request_also_those_dated_ahead(rig: Rig) -> None:
-    rig.store.submit(put_decision(1, "ahead", TODAY + YEAR)).result(20)
-    rig.store.submit(put_decision(1, "today", TODAY)).result(20)
+    rig.store.write(put_decision(1, "ahead", TODAY + YEAR))
+    rig.store.write(put_decision(1, "today", TODAY))
     rig.start()
     asyncio.run(rig.service.delete_log("home"))
     assert rig.times == []

@@ -27,10 +27,10 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChangedLoop]:
             request = RankRequest(actions=actions, event_id=f"e{k}")
             at = k * SECOND
             decision = loop.decide(request, OfferedActions(actions))._replace(at=at)
-            store.submit(PutDecision(decision, loop.terms))
+            store.write(PutDecision(decision, loop.terms))
             is_liked = (names[decision.chosen] == "a") == (k < change)
             value = float(random.random() < (0.9 if is_liked else 0.1))
             if k % 40:  # the others never get a reward
                 put = PutReward(loop.id, f"e{k}", value, at, TERMS)
-                loop.learn(store.submit(put).result(20).lessons)
+                loop.learn(store.write(put).lessons)
         yield ChangedLoop(loop, change * SECOND, rounds * SECOND)

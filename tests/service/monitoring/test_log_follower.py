@@ -16,9 +16,7 @@ from windvane.service.loops.rank_requests import OfferedActions
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
 from windvane.service.monitoring.panels import (
-    RecentRequests,
     build_dashboard,
-    read_recent_requests,
     report_event,
 )
 from windvane.service.schemas import Action, RankRequest
@@ -31,7 +29,7 @@ from windvane.service.store.writer.reward_operations import PutReward
 def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         loop = create_loop(store, LoopSettings(half_life="50 rounds"))
-        assert build_dashboard(LogFollower(loop), RecentRequests([], [])).decisions == 0
+        assert build_dashboard(LogFollower(loop)).decisions == 0
         errors: list[float] = []
         baseline: list[float] = []
         uniform: list[float] = []
@@ -46,12 +44,12 @@ def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path
                 excluded_actions=["c"] if k % 2 else [],
             )
             decision = loop.decide(request, OfferedActions(request.actions))
-            store.submit(PutDecision(decision, loop.terms)).result(20)
+            store.write(PutDecision(decision, loop.terms))
             value = float(names[decision.chosen] == "a")
             moment = Moment(decision.round, decision.at)
             errors.append(value - loop.model.predict(decision.features or b"", moment))
             put = PutReward(loop.id, f"e{k}", value, decision.at + 1, TERMS)
-            loop.learn(store.submit(put).result(20).lessons)
+            loop.learn(store.write(put).lessons)
             probabilities = np.frombuffer(decision.probabilities)
             probability = probabilities[decision.chosen]
             baseline.append((decision.chosen == k % 2) / probability)
@@ -80,7 +78,7 @@ def test_follower_dashboard_and_report_agree_with_the_played_loop(tmp_path: Path
         effective_count = sum(2 ** (-k / 50) for k in range(60))
         assert follower.compute_effective_count() == pytest.approx(effective_count)
 
-        dashboard = build_dashboard(follower, read_recent_requests(loop))
+        dashboard = build_dashboard(follower)
         learning = dashboard.learning
         assert learning.mean.value == pytest.approx(total / 60)
         assert learning.mean.count == dashboard.forgetting.learned == 60
@@ -147,16 +145,17 @@ def test_a_changed_share_of_clicks_is_found_once_no_earlier_decision_waits(tmp_p
         loop = create_loop(store, LoopSettings(half_life="never"))
         request = RankRequest(actions=[Action("a", []), Action("b", [])])
         offer = OfferedActions(request.actions)
+        puts: list[PutDecision | PutReward] = []
         for k, reward in enumerate(rewards):
             decision = loop.decide(request, offer)._replace(at=k, event_id=f"e{k}")
-            store.submit(PutDecision(decision, loop.terms))
+            puts.append(PutDecision(decision, loop.terms))
             if k:
-                put = store.submit(PutReward(loop.id, f"e{k}", float(reward), k, TERMS))
-        put.result(20)
+                puts.append(PutReward(loop.id, f"e{k}", float(reward), k, TERMS))
+        store.write_group(puts)
         follower = follow(loop)
         assert follower.measure_drift(1000).click_alarms == 0  # the first decision still waits
         assert not follower.rate_changes
-        store.submit(PutReward(loop.id, "e0", 0.0, rounds, TERMS)).result(20)
+        store.write(PutReward(loop.id, "e0", 0.0, rounds, TERMS))
         follower.advance(budget=60)
         assert follower.measure_drift(1000).click_alarms == 1
         (found,) = follower.rate_changes
@@ -166,10 +165,10 @@ def test_a_changed_share_of_clicks_is_found_once_no_earlier_decision_waits(tmp_p
         (again,) = follow(loop).rate_changes
         assert again == found
 
-        drift = build_dashboard(follower, RecentRequests([], [])).drift
+        drift = build_dashboard(follower).drift
         assert "the share of clicks changed once, last from" in drift.answer
         assert len(drift.click_alarms) == 1
-        after = build_dashboard(follower, RecentRequests([], []), found.at + 1).drift
+        after = build_dashboard(follower, found.at + 1).drift
         assert after.click_alarms == []
 
 

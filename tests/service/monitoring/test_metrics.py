@@ -119,7 +119,7 @@ def test_loops_at_rest_cost_one_query_together(
     with Store(tmp_path) as store:
         loops = {}
         for k in range(30):
-            row = store.submit(PutLoop(f"loop-{k}", LoopSettings().to_json(), 0, "test")).result(20)
+            row = store.write(PutLoop(f"loop-{k}", LoopSettings().to_json(), 0, "test"))
             loops[row.name] = Loop(row, store)
         put_one_decision(store, loops["loop-7"], "tea", "soup")
         writer = SimpleNamespace(waiting_count=0, commit_count=0)

@@ -10,7 +10,6 @@ from store_helpers import SECOND
 from windvane.service.loops.rank_requests import OfferedActions
 from windvane.service.loops.settings import LoopSettings, Mode
 from windvane.service.monitoring.panels import (
-    RecentRequests,
     build_dashboard,
     read_recent_requests,
     report_event,
@@ -18,8 +17,6 @@ from windvane.service.monitoring.panels import (
 from windvane.service.schemas import Action, RankRequest
 from windvane.service.store.log import Store
 from windvane.service.store.writer.decision_operations import PutDecision
-
-NO_REQUESTS = RecentRequests([], [])
 
 
 @pytest.mark.parametrize("seconds_before_change", [None, 10])
@@ -30,22 +27,22 @@ def test_an_alarm_has_the_same_time_from_wherever_the_log_is_shown(
     (alarm_at,) = follower.alarm_times
     assert changed.change_at < alarm_at <= changed.change_at + 75 * SECOND
     assert follower.measure_drift(1000).alarms == 1
-    since = None
+    since = 0
     if seconds_before_change is not None:
         since = changed.change_at - seconds_before_change * SECOND
-    dashboard = build_dashboard(follower, NO_REQUESTS, since)
+    dashboard = build_dashboard(follower, since)
     (alarm_bin,) = dashboard.drift.alarms
     start = dashboard.starts[alarm_bin]
     assert start <= alarm_at < start + dashboard.width
     assert "worse than usual once" in dashboard.drift.answer
-    after_alarm = build_dashboard(follower, NO_REQUESTS, alarm_at + 1)
+    after_alarm = build_dashboard(follower, alarm_at + 1)
     assert after_alarm.drift.alarms == []
-    after_all = build_dashboard(follower, NO_REQUESTS, changed.end_at)
+    after_all = build_dashboard(follower, changed.end_at)
     assert "Nothing was learned" in after_all.drift.answer
 
 
 def test_decisions_that_can_get_no_reward_any_more_do_not_wait(changed: ChangedLoop) -> None:
-    dashboard = build_dashboard(follow(changed.loop), NO_REQUESTS)
+    dashboard = build_dashboard(follow(changed.loop))
     assert dashboard.learning.waiting == [0.0] * len(dashboard.starts)
     assert dashboard.learning.ends == (0.0, 1.0)
 
@@ -55,7 +52,7 @@ def test_a_loop_that_is_not_online_says_so(tmp_path: Path, mode: Mode, word: str
     with Store(tmp_path) as store:
         loop = create_loop(store, LoopSettings(learning_mode=mode))
         put_one_decision(store, loop, "a", "b")
-        learning = build_dashboard(follow(loop), NO_REQUESTS).learning
+        learning = build_dashboard(follow(loop)).learning
         assert word in learning.answer
 
 
@@ -71,7 +68,7 @@ def test_a_damaged_decision_is_reported_as_far_as_it_can_be_read(tmp_path: Path)
         for event, damage in damages.items():
             request = RankRequest(actions=actions, event_id=event)
             decision = loop.decide(request, OfferedActions(actions))._replace(**damage)
-            store.submit(PutDecision(decision, loop.terms)).result(20)
+            store.write(PutDecision(decision, loop.terms))
         assert [weight.name for weight in read_recent_requests(loop).features] == []
         assert read_recent_requests(loop).events == ["row", "request", "whole"]
         whole, damaged = report_event(loop, "whole"), report_event(loop, "request")

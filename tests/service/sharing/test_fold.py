@@ -41,13 +41,13 @@ class Duo:
     def __init__(self, store: Store) -> None:
         self.store = store
         put = PutLoop("home", LoopSettings().to_json(), 0, "test")
-        self.row = store.submit(put).result(20)
+        self.row = store.write(put)
         self.loops = [Loop(self.row, store) for _ in range(2)]
         self.round = 0
 
     def write(self, loop: Loop, operation: Any) -> None:
         """Write for one server; only that server hears the result."""
-        teach(loop, self.store.submit(operation).result(20))
+        teach(loop, self.store.write(operation))
 
     def rank(self, loop: Loop, event: str) -> None:
         self.round += 1
@@ -106,9 +106,9 @@ def test_a_server_whose_missing_lessons_were_deleted_loads_a_snapshot(where: str
             duo.reward(here, f"e{number}", number / 6)
         for _ in range(2):
             snapshot = PutSnapshot(here.id, here.last_lesson, here.encode_snapshot(), number)
-            duo.store.submit(snapshot).result(20)
+            duo.store.write(snapshot)
         later = here.clock.now_us() + 1
-        assert duo.store.submit(DeleteLogs(here.id, later, include_waiting=True)).result(20) == 6
+        assert duo.store.write(DeleteLogs(here.id, later, include_waiting=True)) == 6
         duo.rank(here, "last")
         duo.reward(away, "last", 1.0)
         await wait(duo.loops)
@@ -133,8 +133,8 @@ def test_a_log_that_cannot_be_read_leaves_the_loop_as_it_was(
     with Store(tmp_path) as store:
         number = create_loop(store)
         for event in ("a", "b"):
-            store.submit(put_decision(number, event)).result(20)
-            store.submit(put_reward(number, event)).result(20)
+            store.write(put_decision(number, event))
+            store.write(put_reward(number, event))
         row = store.find_loop("home")
         assert row is not None
         loop = Loop(row, store)

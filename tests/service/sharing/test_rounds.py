@@ -17,7 +17,7 @@ from windvane.service.store.writer.server_operations import ReturnRounds, RoundR
 def take_from(store: Store, loop: int) -> Callable[[int], Awaitable[RoundRange]]:
     async def take(count: int) -> RoundRange:
         await asyncio.sleep(0)
-        return store.submit(TakeRounds(loop, count, 0)).result(20)
+        return store.write(TakeRounds(loop, count, 0))
 
     return take
 
@@ -86,17 +86,17 @@ def test_rounds_follow_those_of_a_log_that_one_server_wrote(where: str) -> None:
     with Store(where) as store:
         loop = create_loop(store)
         decision = make_decision(loop, "e")._replace(round=41)
-        store.submit(PutDecision(decision, RewardTerms(1))).result(20)
-        assert store.submit(TakeRounds(loop, 8, 3)).result(20) == (42, 50)
-        assert store.submit(TakeRounds(loop, 8, 3)).result(20) == (50, 58)
-        assert store.submit(TakeRounds(loop, 8, 90)).result(20) == (90, 98)
+        store.write(PutDecision(decision, RewardTerms(1)))
+        assert store.write(TakeRounds(loop, 8, 3)) == (42, 50)
+        assert store.write(TakeRounds(loop, 8, 3)) == (50, 58)
+        assert store.write(TakeRounds(loop, 8, 90)) == (90, 98)
 
 
 def test_unused_rounds_are_given_back_unless_later_ones_were_taken(where: str) -> None:
     with Store(where) as store:
         loop = create_loop(store)
-        first = store.submit(TakeRounds(loop, 8, 0)).result(20)
-        store.submit(ReturnRounds(loop, 3, first.stop)).result(20)
-        assert store.submit(TakeRounds(loop, 8, 0)).result(20) == (3, 11)
-        store.submit(ReturnRounds(loop, 0, first.stop)).result(20)
-        assert store.submit(TakeRounds(loop, 8, 0)).result(20) == (11, 19)
+        first = store.write(TakeRounds(loop, 8, 0))
+        store.write(ReturnRounds(loop, 3, first.stop))
+        assert store.write(TakeRounds(loop, 8, 0)) == (3, 11)
+        store.write(ReturnRounds(loop, 0, first.stop))
+        assert store.write(TakeRounds(loop, 8, 0)) == (11, 19)

@@ -9,17 +9,20 @@ from hypothesis import strategies as st
 
 from windvane.errors import StoreError
 from windvane.service.loops.rank_requests import cut_offer
-from windvane.service.store.rows import join_request, rebuild_answer, render_answer
+from windvane.service.store.rows import join_request, rebuild_answer
 
 
-def test_an_answer_is_rebuilt_byte_for_byte() -> None:
+def test_an_answer_is_made_of_the_columns_of_a_decision() -> None:
     random = np.random.default_rng(5)
     probabilities = random.dirichlet(np.ones(40))
     ids = [f'"é{k}\\' for k in range(40)]
+    ranking = [
+        {"id": id_, "probability": share} for id_, share in zip(ids, probabilities, strict=True)
+    ]
     for degraded in (False, True):
-        answer = render_answer("event ☃", ids, probabilities.tolist(), 7, degraded)
-        columns = (json.dumps(ids), probabilities.tobytes(), 7, degraded)
-        assert rebuild_answer("event ☃", *columns) == answer
+        answer = rebuild_answer("event ☃", json.dumps(ids), probabilities.tobytes(), 7, degraded)
+        expected = {"ranking": ranking, "eventId": "event ☃", "rewardActionId": ids[7]}
+        assert json.loads(answer) == expected | {"degraded": degraded}
     with pytest.raises(StoreError, match="damaged decision of the event 'x'"):
         rebuild_answer("x", "[]", probabilities.tobytes(), 7, False)
 

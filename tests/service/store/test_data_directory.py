@@ -25,9 +25,9 @@ def fill_log(data: Path) -> Path:
     """Write a key, a decision and a lesson; returns the database file."""
     with Store(data) as store:
         loop = create_loop(store)
-        store.submit(create_key("admin", 0).put).result(20)
-        store.submit(put_decision(loop, "e")).result(20)
-        assert store.submit(put_reward(loop, "e")).result(20).status == "learned"
+        store.write(create_key("admin", 0).put)
+        store.write(put_decision(loop, "e"))
+        assert store.write(put_reward(loop, "e")).status == "learned"
     return data / "windvane.db"
 
 
@@ -155,7 +155,7 @@ def test_all_files_are_private(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Store(data) as store, hold_service_lock(store.url, 0.0):
         loop = create_loop(store)
-        store.submit(put_decision(loop, "e")).result(20)
+        store.write(put_decision(loop, "e"))
         names = {path.name for path in data.iterdir()}
         assert {"windvane.db", "windvane.db-wal", "windvane.db-shm", LOCK_FILE} < names
         assert {read_mode(path) for path in data.iterdir()} == {0o600}

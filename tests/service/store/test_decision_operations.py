@@ -11,7 +11,6 @@ from store_helpers import (
     TERMS,
     count_rows,
     create_loop,
-    hold_writer,
     make_decision,
     put_decision,
     put_reward,
@@ -21,20 +20,19 @@ from windvane.service.store.rows import Funnel
 from windvane.service.store.writer import reward_operations
 from windvane.service.store.writer.decision_operations import (
     Activate,
-    ActivateResult,
     Expire,
     PutDecision,
     PutDecisionResult,
 )
 from windvane.service.store.writer.group_commit import Operation, Result
 from windvane.service.store.writer.loop_operations import PutSettings
-from windvane.service.store.writer.reward_operations import PutReward, PutRewardResult, RewardTerms
+from windvane.service.store.writer.reward_operations import MatchResult, PutReward, RewardTerms
 
 WAIT = TERMS.wait_us
 
 
 def write(store: Store, operation: Operation[Result]) -> Result:
-    return store.submit(operation).result(20)
+    return store.write(operation)
 
 
 def test_a_lesson_has_the_features_and_times_of_its_decision(store: Store, loop: int) -> None:
@@ -52,7 +50,7 @@ def test_a_lesson_names_the_lesson_and_the_change_of_settings_before_it(store: S
         write(store, put_decision(other, event))
     (first,) = write(store, put_reward(loop, "a")).lessons
     write(store, put_reward(other, "a"))
-    change = store.submit(PutSettings(loop, "{}", 0, "test")).result(20)
+    change = store.write(PutSettings(loop, "{}", 0, "test"))
     (second,) = write(store, put_reward(loop, "b")).lessons
     assert (first.previous, first.change) == (0, change.previous)
     assert (second.previous, second.change) == (first.id, change.id)
@@ -66,10 +64,8 @@ def test_a_repeated_reward_request_is_learned_once(store: Store, loop: int) -> N
     write(store, put_decision(loop, "f"))
     sent = [PutReward(loop, "e", 1.0, SECOND, SUMMING_TERMS, "request 1")] * 3
     assert [write(store, put).status for put in sent] == ["learned", "duplicate", "duplicate"]
-    group = [
-        store.submit(PutReward(loop, "f", 1.0, SECOND, SUMMING_TERMS, "request 1")) for _ in "ab"
-    ]
-    assert [put.result(20).status for put in group] == ["learned", "duplicate"]
+    group = store.write_group([PutReward(loop, "f", 1.0, SECOND, SUMMING_TERMS, "r")] * 2)
+    assert [result.status for result in group] == ["learned", "duplicate"]
     assert store.read_funnel(loop) == count_rows(store, loop)
     assert [one.request_id for one in store.list_rewards(loop, "e")] == ["request 1", None, None]
 
@@ -167,10 +163,8 @@ def test_a_group_has_the_effect_of_its_operations_one_by_one(store: Store) -> No
     one, many = create_loop(store, "one by one"), create_loop(store, "in groups")
     pairs = zip(make_groups(one), make_groups(many), strict=True)
     for number, (steps, same) in enumerate(pairs):
-        alone = [describe(store.submit(step).result(20)) for step in steps]
-        with hold_writer(store):
-            puts = [store.submit(step) for step in same]
-        assert [describe(put.result(20)) for put in puts] == alone
+        alone = [describe(store.write(step)) for step in steps]
+        assert [describe(result) for result in store.write_group(same)] == alone
         for loop in (one, many):
             write(store, Expire(loop, (number - 6) * 10 * SECOND, 0.0, number))
     assert store.read_funnel(one) == store.read_funnel(many)
@@ -178,7 +172,7 @@ def test_a_group_has_the_effect_of_its_operations_one_by_one(store: Store) -> No
     assert store.read_funnel(one)._replace(unactivated=0) == count_rows(store, one)
 
 
-def describe(result: PutDecisionResult | ActivateResult | PutRewardResult) -> list[object]:
+def describe(result: PutDecisionResult | MatchResult) -> list[object]:
     """The parts of a result that do not depend on ids."""
     status = result.is_new if isinstance(result, PutDecisionResult) else result.status
     return [status, *(lesson[2:8] for lesson in result.lessons)]
@@ -190,9 +184,8 @@ def test_an_event_keeps_a_bounded_number_of_rewards(
     monkeypatch.setattr(reward_operations, "MAX_REWARDS_PER_EVENT", 3)
     requests = ["a", "b", "c", "d", "d", "a"]
     expected = ["orphan", "orphan", "orphan", "refused", "refused", "duplicate"]
-    with hold_writer(store):  # as one batch
-        puts = [store.submit(put_reward(loop, "e", request=request)) for request in requests]
-    assert [put.result(20).status for put in puts] == expected
+    results = store.write_group([put_reward(loop, "e", request=each) for each in requests])
+    assert [result.status for result in results] == expected
     one_by_one = [write(store, put_reward(loop, "f", request=each)) for each in requests]
     assert [result.status for result in one_by_one] == expected
     assert len(store.list_rewards(loop, "e")) == len(store.list_rewards(loop, "f")) == 3
@@ -205,6 +198,5 @@ def test_the_first_reward_is_learned_however_many_came_before(
     monkeypatch.setattr(reward_operations, "MAX_REWARDS_PER_EVENT", 1)
     write(store, put_reward(loop, "e", at=WAIT + 1))
     write(store, put_decision(loop, "e"))  # too early for the reward, which was late
-    with hold_writer(store):
-        puts = [store.submit(put_reward(loop, "e")) for _ in range(2)]
-    assert [put.result(20).status for put in puts] == ["learned", "refused"]
+    results = store.write_group([put_reward(loop, "e")] * 2)
+    assert [result.status for result in results] == ["learned", "refused"]

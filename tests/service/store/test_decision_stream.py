@@ -29,8 +29,8 @@ def read_all(store: Store, loop: int, limit: int) -> list[StreamRow]:
 def test_pages_have_every_decision_of_a_loop_once(store: Store, limit: int) -> None:
     home, other = create_loop(store, "home"), create_loop(store, "other")
     for number in range(7):
-        store.submit(put_decision(home, f"h{number}", at=number)).result(20)
-        store.submit(put_decision(other, f"o{number}")).result(20)
+        store.write(put_decision(home, f"h{number}", at=number))
+        store.write(put_decision(other, f"o{number}"))
     rows = read_all(store, home, limit)
     assert [row.event_id for row in rows] == [f"h{number}" for number in range(7)]
     assert [row.at for row in rows] == list(range(7))
@@ -43,14 +43,14 @@ def test_rewards_are_those_of_the_lessons(store: Store, loop: int) -> None:
         terms = SUMMING_TERMS if event == "summed" else TERMS
         at = 0 if event == "defaulted" else SECOND
         put = put_decision(loop, event, at=at, deferred=event == "held", terms=terms)
-        store.submit(put).result(20)
+        store.write(put)
     unlearned = make_decision(loop, "unlearned")._replace(features=None, degraded=True)
-    store.submit(PutDecision(unlearned, TERMS)).result(20)
-    store.submit(put_reward(loop, "learned", 0.25)).result(20)
-    store.submit(put_reward(loop, "held", 0.75)).result(20)
+    store.write(PutDecision(unlearned, TERMS))
+    store.write(put_reward(loop, "learned", 0.25))
+    store.write(put_reward(loop, "held", 0.75))
     for value in (0.25, 0.5):
-        store.submit(put_summed_reward(loop, "summed", value)).result(20)
-    store.submit(Expire(loop, SECOND, -0.5, 2 * SECOND)).result(20)
+        store.write(put_summed_reward(loop, "summed", value))
+    store.write(Expire(loop, SECOND, -0.5, 2 * SECOND))
     found = {
         row.event_id: (row.reward, row.first_kind, bool(row.is_waiting))
         for row in read_all(store, loop, 2)
@@ -69,7 +69,7 @@ def test_a_page_of_large_decisions_is_short(
     store: Store, loop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(6):
-        store.submit(put_decision(loop, f"e{number}")).result(20)
+        store.write(put_decision(loop, f"e{number}"))
     row_bytes = decision_queries.ROW_BYTES + len('["a", "b"]') + 5 * 16
     for page_bytes, count in ((1, 1), (3 * row_bytes - 1, 2), (3 * row_bytes, 3)):
         monkeypatch.setattr(decision_queries, "PAGE_BYTES", page_bytes)

@@ -1,7 +1,6 @@
 """Group commits: one commit for many operations, their order, and which operations fail."""
 
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
@@ -11,11 +10,9 @@ import pytest
 from sqlalchemy import event
 
 from store_helpers import (
-    BlockWriter,
     FailHalfway,
     count_rows,
     create_loop,
-    hold_writer,
     put_decision,
     put_reward,
 )
@@ -23,108 +20,74 @@ from windvane.errors import StoreError
 from windvane.service.store.database import open_for_writing
 from windvane.service.store.log import Store
 from windvane.service.store.writer.group_commit import (
-    MAX_WAITING_OPERATIONS,
     Operation,
     QueuedOperation,
     Transaction,
     commit_group,
 )
-from windvane.service.store.writer.loop_operations import PutKey, PutLoop, PutSettings
+from windvane.service.store.writer.loop_operations import PutLoop, PutSettings
 
 
-def test_all_waiting_operations_share_one_commit(store: Store, loop: int) -> None:
-    with hold_writer(store):
-        commits: list[object] = []
-        event.listen(store._write_engine, "commit", commits.append)
-        decisions = [store.submit(put_decision(loop, f"e{i}")) for i in range(50)]
-        rewards = [store.submit(put_reward(loop, f"e{i}")) for i in range(50)]
-        assert len(store._writer._queue) == 100
-    assert all(put.result(20).is_new for put in decisions)
-    assert all(put.result(20).status == "learned" for put in rewards)
-    assert len(commits) == 2  # the blocking operation, and one for all others
+def test_all_operations_of_a_group_share_one_commit(store: Store, loop: int) -> None:
+    commits: list[object] = []
+    event.listen(store._write_engine, "commit", commits.append)
+    decisions = [put_decision(loop, f"e{i}") for i in range(50)]
+    rewards = [put_reward(loop, f"e{i}") for i in range(50)]
+    results = store.write_group([*decisions, *rewards])
+    assert all(result.is_new for result in results[:50])
+    assert all(result.status == "learned" for result in results[50:])
+    assert len(commits) == 1
 
 
 def test_a_group_keeps_the_order_of_each_kind(store: Store, loop: int) -> None:
     events = [f"e{i}" for i in range(40)]
-    resolved: list[int] = []
-    with hold_writer(store):
-        ranked = [store.submit(put_decision(loop, event)) for event in events]
-        rewarded = [store.submit(put_reward(loop, event)) for event in reversed(events)]
-        for put in rewarded:
-            put.add_done_callback(lambda put: resolved.append(put.result().lessons[0].id))
-    assert all(put.result(20).is_new for put in ranked)
-    learned = [put.result(20).lessons[0] for put in rewarded]
+    ranks = [put_decision(loop, event) for event in events]
+    results = store.write_group([*ranks, *(put_reward(loop, event) for event in reversed(events))])
+    assert all(result.is_new for result in results[:40])
+    learned = [result.lessons[0] for result in results[40:]]
     assert [lesson.decision for lesson in learned] == list(range(len(events), 0, -1))
-    assert resolved == sorted(resolved) == [lesson.id for lesson in learned]
+    ids = [lesson.id for lesson in learned]
+    assert ids == sorted(ids)
     assert [lesson for batch in store.iterate_lessons(loop, batch=7) for lesson in batch] == [
         lesson._replace(previous=0, change=0) for lesson in learned
     ]
-    before = [0, *(lesson.id for lesson in learned)]
-    assert [lesson.previous for lesson in learned] == before[:-1]
+    assert [lesson.previous for lesson in learned] == [0, *ids[:-1]]
 
 
 def test_a_reward_finds_a_decision_of_the_same_group(store: Store, loop: int) -> None:
-    with hold_writer(store):
-        early = store.submit(put_reward(loop, "e"))
-        store.submit(put_decision(loop, "e"))
-    assert early.result(20).status == "learned"
+    early, _ = store.write_group([put_reward(loop, "e"), put_decision(loop, "e")])
+    assert early.status == "learned"
 
 
 def test_a_settings_change_keeps_its_place_between_rewards(store: Store, loop: int) -> None:
-    store.submit(put_decision(loop, "a"))
-    store.submit(put_decision(loop, "b")).result(20)
-    with hold_writer(store):
-        before = store.submit(put_reward(loop, "a"))
-        change = store.submit(PutSettings(loop, '{"dim": 3}', 1, "test"))
-        after = store.submit(put_reward(loop, "b"))
-    assert before.result(20).lessons[0].id <= change.result(20).lesson
-    assert change.result(20).lesson < after.result(20).lessons[0].id
+    store.write_group([put_decision(loop, "a"), put_decision(loop, "b")])
+    change_settings = PutSettings(loop, '{"dim": 3}', 1, "test")
+    before, change, after = store.write_group(
+        [put_reward(loop, "a"), change_settings, put_reward(loop, "b")]
+    )
+    assert before.lessons[0].id <= change.lesson < after.lessons[0].id
 
 
 def test_an_operation_that_fails_does_not_affect_the_others(store: Store, loop: int) -> None:
-    with hold_writer(store):
-        first = store.submit(put_decision(loop, "a"))
-        broken = store.submit(FailHalfway(loop))
-        taken = store.submit(PutLoop("home", "{}", 0, "test"))
-        last = store.submit(put_reward(loop, "a"))
-        unknown = store.submit(put_decision(loop + 99, "a"))
-        invalid = store.submit(put_reward(loop, "\ud800"))
-    assert first.result(20).is_new
-    assert last.result(20).status == "learned"
+    first, broken, taken, last, unknown, invalid = store.write_group(
+        [
+            put_decision(loop, "a"),
+            FailHalfway(loop),
+            PutLoop("home", "{}", 0, "test"),
+            put_reward(loop, "a"),
+            put_decision(loop + 99, "a"),
+            put_reward(loop, "\ud800"),
+        ]
+    )
+    assert first.is_new
+    assert last.status == "learned"
     for failed, kind in ((broken, "refused"), (taken, "refused"), (unknown, "gone")):
-        error = failed.exception(20)
-        assert isinstance(error, StoreError)
-        assert error.kind == kind
-    assert isinstance(invalid.exception(20), StoreError)
-    assert str(taken.exception()) == "store: there is a loop 'home' already"
+        assert isinstance(failed, StoreError)
+        assert failed.kind == kind
+    assert isinstance(invalid, StoreError)
+    assert str(taken) == "store: there is a loop 'home' already"
     assert store.read_funnel(loop) == count_rows(store, loop)
     assert store.read_funnel(loop).ranked == 1
-
-
-def test_operations_beyond_the_limit_are_refused_at_once(where: str) -> None:
-    with Store(where) as store, hold_writer(store):
-        for i in range(MAX_WAITING_OPERATIONS):
-            store.submit(PutKey("read", f"hash {i}", 0))
-        with pytest.raises(StoreError, match="4096 operations wait") as refused:
-            store.submit(PutKey("read", "one more", 0))
-        assert refused.value.kind == "busy"
-    with Store(where) as store:
-        assert len(store.list_keys()) == MAX_WAITING_OPERATIONS
-
-
-def test_closing_writes_waiting_operations_and_refuses_new_ones(where: str) -> None:
-    store = Store(where)
-    block = BlockWriter()
-    store.submit(block)
-    waiting = store.submit(PutKey("read", "hash", 0))
-    threading.Timer(0.1, block.released.set).start()
-    store.close()
-    assert waiting.done()
-    with pytest.raises(StoreError, match="closed") as refused:
-        store.submit(PutKey("read", "late", 0))
-    assert refused.value.kind == "closed"
-    with Store(where) as again:
-        assert [key.hash for key in again.list_keys()] == ["hash"]
 
 
 def lock_database(where: str) -> AbstractContextManager[object]:
@@ -143,12 +106,12 @@ def lock_database(where: str) -> AbstractContextManager[object]:
 def test_a_locked_database_fails_soon_and_recovers(where: str, store: Store, loop: int) -> None:
     with lock_database(where):
         started = time.monotonic()
-        error = store.submit(put_decision(loop, "a")).exception(20)
+        [error] = store.write_group([put_decision(loop, "a")])
         assert time.monotonic() - started < 19
         assert isinstance(error, StoreError)
         assert error.kind == "locked"
         assert "\n" not in str(error)
-    assert store.submit(put_decision(loop, "a")).result(20).is_new
+    assert store.write(put_decision(loop, "a")).is_new
     assert store.read_funnel(loop).ranked == 1
 
 
@@ -159,15 +122,13 @@ def test_a_full_disk_fails_the_group_and_recovers(tmp_path: Path) -> None:
 
     with Store(tmp_path) as store:
         loop = create_loop(store)
-        store.submit(put_decision(loop, "before")).result(20)
+        store.write(put_decision(loop, "before"))
         allow(1)  # fewer than exist: none can be added
-        with hold_writer(store):
-            decisions = [store.submit(put_decision(loop, f"e{i}")) for i in range(200)]
-        errors = [put.exception(20) for put in decisions]
+        errors = store.write_group([put_decision(loop, f"e{i}") for i in range(200)])
         assert {getattr(error, "kind", None) for error in errors} == {"full"}
         assert store.find_decision(loop, "e0") is None
         allow(1_000_000)
-        assert store.submit(put_decision(loop, "e0")).result(20).is_new
+        assert store.write(put_decision(loop, "e0")).is_new
         assert store.read_funnel(loop).ranked == 2
 
 
@@ -177,15 +138,14 @@ def test_a_lost_server_connection_fails_soon_and_is_restored(postgresql: Callabl
     where = postgresql()
     with Store(where) as store:
         loop = create_loop(store)
-        with hold_writer(store), psycopg.connect(where, autocommit=True) as other:
-            cut = store.submit(put_decision(loop, "a"))
+        with psycopg.connect(where, autocommit=True) as other:
             other.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
-        error = cut.exception(20)
-        assert error is None or getattr(error, "kind", None) == "unreachable"
-        assert store.submit(put_decision(loop, "b")).result(20).is_new
+        [cut] = store.write_group([put_decision(loop, "a")])
+        assert getattr(cut, "is_new", False) or cut.kind == "unreachable"
+        assert store.write(put_decision(loop, "b")).is_new
 
 
 def test_a_missing_server_is_reported_in_one_line(tmp_path: Path) -> None:

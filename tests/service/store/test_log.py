@@ -52,13 +52,11 @@ store = Store(where)
 loop = store.find_loop(name).id
 for i in range(start, start + 100_000):
     event = f"e{i}"
-    put = store.submit(put_decision(loop, event))
-    put.add_done_callback(lambda put, e=event: write(f"rank {e}\\n"))
-    last = store.submit(put_reward(loop, event))
-    last.add_done_callback(lambda put, e=event: (put.result(), write(f"reward {e}\\n")))
-    if i % 5 == 0:
-        last.result()
-        sys.stdout.flush()
+    store.write(put_decision(loop, event))
+    write(f"rank {event}\\n")
+    store.write(put_reward(loop, event))
+    write(f"reward {event}\\n")
+    sys.stdout.flush()
 """
 
 
@@ -103,7 +101,7 @@ def test_a_commit_waits_for_the_disk(where: str) -> None:
 
 
 def test_settings_are_changed_and_every_change_is_recorded(store: Store, loop: int) -> None:
-    change = store.submit(PutSettings(loop, '{"dim": 3}', 5, "alice")).result(20)
+    change = store.write(PutSettings(loop, '{"dim": 3}', 5, "alice"))
     first, second = store.list_settings_changes(loop)
     assert (first.settings, first.by, first.lesson) == ("{}", "test", 0)
     assert second == change._replace(previous=0)
@@ -113,14 +111,15 @@ def test_settings_are_changed_and_every_change_is_recorded(store: Store, loop: i
     assert store.list_loops() == [found]
     assert (found.id, found.settings, found.created) == (loop, '{"dim": 3}', 0)
     assert store.find_loop("nowhere") is None
-    assert store.submit(PutSettings(99, "{}", 5, "bob")).exception(20) is not None
+    with pytest.raises(StoreError):
+        store.write(PutSettings(99, "{}", 5, "bob"))
 
 
 def test_keys_are_listed_with_their_expiry(store: Store) -> None:
-    old = store.submit(PutKey("admin", "hash 1", 1)).result(20)
-    new = store.submit(PutKey("admin", "hash 2", 2)).result(20)
-    assert store.submit(ExpireKey(old.id, 9)).result(20)
-    assert not store.submit(ExpireKey(99, 9)).result(20)
+    old = store.write(PutKey("admin", "hash 1", 1))
+    new = store.write(PutKey("admin", "hash 2", 2))
+    assert store.write(ExpireKey(old.id, 9))
+    assert not store.write(ExpireKey(99, 9))
     assert store.list_keys() == [old._replace(expires=9), new]
 
 
@@ -134,12 +133,12 @@ def fold(belief: float, learned: Iterable[list[Lesson]]) -> float:
 
 def write_events(store: Store, loop: int, events: range) -> None:
     for i in events:
-        store.submit(put_decision(loop, f"e{i}", at=i))
+        store.write(put_decision(loop, f"e{i}", at=i))
         if i % 3:
-            store.submit(put_summed_reward(loop, f"e{i}", i / 7, at=i + 1))
+            store.write(put_summed_reward(loop, f"e{i}", i / 7, at=i + 1))
         if i % 4 == 0:
-            store.submit(put_summed_reward(loop, f"e{i}", i / 11, at=i + 1))
-    store.submit(Expire(loop, events.stop - 5, 0.125, events.stop, limit=1000)).result(20)
+            store.write(put_summed_reward(loop, f"e{i}", i / 11, at=i + 1))
+    store.write(Expire(loop, events.stop - 5, 0.125, events.stop, limit=1000))
 
 
 def test_a_snapshot_and_the_later_lessons_fold_to_the_same_bits(where: str) -> None:
@@ -148,7 +147,7 @@ def test_a_snapshot_and_the_later_lessons_fold_to_the_same_bits(where: str) -> N
         write_events(store, loop, range(30))
         last = [lesson for batch in store.iterate_lessons(loop, batch=4) for lesson in batch][-1].id
         half = fold(0.0, store.iterate_lessons(loop, batch=7))
-        store.submit(PutSnapshot(loop, last, repr(half).encode(), 1))
+        store.write(PutSnapshot(loop, last, repr(half).encode(), 1))
         write_events(store, loop, range(30, 60))
     with Store(where) as store:
         kept = find_snapshot(store, loop)
@@ -160,9 +159,9 @@ def test_a_snapshot_and_the_later_lessons_fold_to_the_same_bits(where: str) -> N
 def test_only_the_last_snapshots_are_kept(store: Store) -> None:
     loop, other = create_loop(store), create_loop(store, "other")
     assert find_snapshot(store, loop) is None
-    store.submit(PutSnapshot(other, 0, b"other", 0))
+    store.write(PutSnapshot(other, 0, b"other", 0))
     for i in range(6):
-        store.submit(PutSnapshot(loop, 10 - i, b"%d" % i, i)).result(20)
+        store.write(PutSnapshot(loop, 10 - i, b"%d" % i, i))
     assert find_snapshot(store, loop) == (5, b"5", 5)  # the last that was taken
     assert find_snapshot(store, other) == (0, b"other", 0)
     with store._read_engine.connect() as connection:
@@ -173,22 +172,22 @@ def test_deleting_logs_does_not_change_the_belief(store: Store) -> None:
     loop, other = create_loop(store), create_loop(store, "other")
     write_events(store, loop, range(40))
     write_events(store, other, range(3))
-    store.submit(put_reward(loop, "nobody", at=3)).result(20)
-    assert store.submit(DeleteLogs(loop, 20)).result(20) == 0  # there is no snapshot yet
+    store.write(put_reward(loop, "nobody", at=3))
+    assert store.write(DeleteLogs(loop, 20)) == 0  # there is no snapshot yet
     learned = [lesson for batch in store.iterate_lessons(loop) for lesson in batch]
     held = fold(0.0, [learned[:-4]])
-    store.submit(PutSnapshot(loop, 0, b"too old", 1))
+    store.write(PutSnapshot(loop, 0, b"too old", 1))
     for _ in range(2):
-        store.submit(PutSnapshot(loop, learned[-5].id, repr(held).encode(), 1)).result(20)
+        store.write(PutSnapshot(loop, learned[-5].id, repr(held).encode(), 1))
     before = store.read_funnel(loop)
-    while store.submit(DeleteLogs(loop, 20, limit=6)).result(20):
+    while store.write(DeleteLogs(loop, 20, limit=6)):
         pass
     assert store.read_funnel(loop) == before
     assert store.find_decision(loop, "e19") is None
     assert store.find_decision(loop, "e20") is not None
     assert store.list_rewards(loop, "e1") == store.list_rewards(loop, "nobody") == []
     assert store.find_decision(other, "e0") is not None
-    while store.submit(DeleteLogs(loop, AFTER_ALL, limit=6, include_waiting=True)).result(20):
+    while store.write(DeleteLogs(loop, AFTER_ALL, limit=6, include_waiting=True)):
         pass
     assert store.find_time_span(loop) is not None  # the lessons after the snapshot stay
     kept = find_snapshot(store, loop)
@@ -201,8 +200,8 @@ def test_ids_increase_even_after_all_rows_were_deleted(where: str) -> None:
         loop = create_loop(store)
         write_events(store, loop, range(10))
         (learned,) = store.iterate_lessons(loop)
-        store.submit(PutSnapshot(loop, learned[-1].id, b"", 1))
-        assert store.submit(DeleteLogs(loop, AFTER_ALL, include_waiting=True)).result(20) == 10
+        store.write(PutSnapshot(loop, learned[-1].id, b"", 1))
+        assert store.write(DeleteLogs(loop, AFTER_ALL, include_waiting=True)) == 10
         assert store.find_time_span(loop) is None
         assert store.find_last_round(loop) is None
     with Store(where) as store:
@@ -213,17 +212,17 @@ def test_ids_increase_even_after_all_rows_were_deleted(where: str) -> None:
 
 
 def test_deleting_old_decisions_keeps_those_that_wait(store: Store, loop: int) -> None:
-    store.submit(put_decision(loop, "waits", at=1)).result(20)
-    assert store.submit(DeleteLogs(loop, 10)).result(20) == 0
-    assert store.submit(put_reward(loop, "waits")).result(20).status == "learned"
+    store.write(put_decision(loop, "waits", at=1))
+    assert store.write(DeleteLogs(loop, 10)) == 0
+    assert store.write(put_reward(loop, "waits")).status == "learned"
 
 
 def test_waiting_decisions_are_deleted_on_request(store: Store, loop: int) -> None:
     for event, at in (("early", 9), ("meanwhile", 10)):
-        store.submit(put_decision(loop, event, at=at)).result(20)
-    assert store.submit(DeleteLogs(loop, 10, include_waiting=True)).result(20) == 1
+        store.write(put_decision(loop, event, at=at))
+    assert store.write(DeleteLogs(loop, 10, include_waiting=True)) == 1
     assert store.find_decision(loop, "early") is None
-    assert store.submit(put_reward(loop, "meanwhile")).result(20).status == "learned"
+    assert store.write(put_reward(loop, "meanwhile")).status == "learned"
 
 
 def test_the_log_is_read_by_time_in_batches(
@@ -231,10 +230,10 @@ def test_the_log_is_read_by_time_in_batches(
 ) -> None:
     monkeypatch.setattr(decision_queries, "BATCH_ROWS", 3)
     for i, at in enumerate([10, 20, 15, 30, 40, 50]):  # the clock was set back
-        store.submit(put_decision(loop, f"e{i}", at=at))
-    store.submit(put_summed_reward(loop, "e1", 0.5))
-    store.submit(put_summed_reward(loop, "e1", 0.25))
-    store.submit(Expire(loop, 16, -1.0, 60)).result(20)
+        store.write(put_decision(loop, f"e{i}", at=at))
+    store.write(put_summed_reward(loop, "e1", 0.5))
+    store.write(put_summed_reward(loop, "e1", 0.25))
+    store.write(Expire(loop, 16, -1.0, 60))
     batches = [columns for columns, _ in iterate_batches(store, loop, since=15, until=50)]
     assert [columns.event_id for columns in batches] == [("e2", "e1", "e3"), ("e4",)]
     assert batches[0].at == (15, 20, 30)
@@ -252,8 +251,8 @@ def test_a_backup_during_writes_is_consistent(tmp_path: Path) -> None:
 
         def write() -> None:
             for i in range(200, 100_000):
-                store.submit(put_decision(loop, f"e{i}")).result(20)
-                store.submit(put_reward(loop, f"e{i}")).result(20)
+                store.write(put_decision(loop, f"e{i}"))
+                store.write(put_reward(loop, f"e{i}"))
                 if stop.is_set():
                     return
 
@@ -273,7 +272,7 @@ def test_a_backup_during_writes_is_consistent(tmp_path: Path) -> None:
         funnel = copy.read_funnel(loop)
         assert 200 <= funnel.ranked <= total
         assert funnel == count_rows(copy, loop)
-        assert copy.submit(put_decision(loop, "new")).result(20).is_new
+        assert copy.write(put_decision(loop, "new")).is_new
 
 
 def test_a_restore_overwrites_nothing_and_accepts_only_backups(tmp_path: Path) -> None:
@@ -303,7 +302,7 @@ def test_nothing_is_written_onto_a_file_of_a_log(
         pass
     with Store(data) as store, hold_service_lock(resolve_url(data), 0.0):
         loop = create_loop(store)
-        store.submit(put_decision(loop, "kept")).result(20)
+        store.write(put_decision(loop, "kept"))
         with closing(open_withdrawal_file(resolve_url(data))):
             names = {path.name for path in data.iterdir()}
         endings = ("", "-wal", "-shm", "-journal", "-progress", "-withdrawals")
@@ -334,7 +333,7 @@ def test_a_restore_refuses_side_files_of_a_lost_database(tmp_path: Path) -> None
     with Store(data) as store:
         loop = create_loop(store)
         write_backup(store, tmp_path / "backup.db")
-        store.submit(put_decision(loop, "later")).result(20)
+        store.write(put_decision(loop, "later"))
         wal = (data / "windvane.db-wal").read_bytes()  # a killed process leaves this file
     (data / "windvane.db").unlink()
     (data / "windvane.db-wal").write_bytes(wal)

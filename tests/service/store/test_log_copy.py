@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select
 
-from store_helpers import create_loop, fill_every_table, put_decision, put_reward
+from store_helpers import create_loop, fill_every_table, make_decision, put_decision, put_reward
 from windvane.errors import StoreError
 from windvane.service.store.database import make_engine, resolve_url
 from windvane.service.store.files import log_copy
@@ -24,7 +24,7 @@ from windvane.service.store.files.log_copy import (
     read_last_ids,
 )
 from windvane.service.store.files.service_lock import hold_service_lock
-from windvane.service.store.files.withdrawal_file import WithdrawalRecord, open_withdrawal_file
+from windvane.service.store.files.withdrawal_file import open_withdrawal_file
 from windvane.service.store.log import LogReader, Store
 from windvane.service.store.schema import (
     decisions,
@@ -88,9 +88,8 @@ def make_log(where: str) -> str:
     with Store(where) as store:
         loop = create_loop(store, "home")
         for number in range(DECISION_COUNT):
-            store.submit(put_decision(loop, f"e{number}"))
-            last = store.submit(put_reward(loop, f"e{number}", number / 7))
-        last.result(20)
+            store.write(put_decision(loop, f"e{number}"))
+            store.write(put_reward(loop, f"e{number}", number / 7))
         with store._write_engine.begin() as connection:
             for table in (lessons, decisions):
                 newest = select(table.c.id).order_by(table.c.id.desc()).limit(1).scalar_subquery()
@@ -136,8 +135,8 @@ def test_a_copy_has_every_row_and_goes_on_with_later_ids(pair: tuple[str, str]) 
         for store in (copy, original):
             loop = store.find_loop("home")
             assert loop is not None
-            store.submit(put_decision(loop.id, "later")).result(20)
-            assert store.submit(put_reward(loop.id, "later")).result(20).status == "learned"
+            store.write(put_decision(loop.id, "later"))
+            assert store.write(put_reward(loop.id, "later")).status == "learned"
     assert read_all(target) == read_all(source)
     assert read_all(target)["last ids"]["lessons"] > expected["last ids"]["lessons"]
 
@@ -172,11 +171,11 @@ def interrupt(source: str, target: str) -> None:
 
 
 def put_key_expiry(store: Store) -> None:
-    assert store.submit(ExpireKey(2, 99)).result(20)
+    assert store.write(ExpireKey(2, 99))
 
 
 def put_another_decision(store: Store) -> None:
-    store.submit(put_decision(1, "between")).result(20)
+    store.write(put_decision(1, "between"))
 
 
 @pytest.mark.parametrize("change", [put_key_expiry, put_another_decision])
@@ -232,7 +231,7 @@ def test_a_source_without_a_log_is_refused(place: Place) -> None:
 def test_a_source_with_decisions_to_withdraw_is_refused(short_pair: tuple[str, str]) -> None:
     source, target = short_pair
     file = open_withdrawal_file(resolve_url(source))
-    slot = file.add(WithdrawalRecord(1, "first", 3, 0, "Online", False, 0, '["a"]'))
+    slot = file.add(make_decision(1, "first")._replace(features=None))
     file.close()
     with pytest.raises(StoreError, match="1 decisions of the log are still to be withdrawn"):
         copy_silently(source, target)

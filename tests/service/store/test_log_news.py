@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from store_helpers import create_loop, hold_writer, put_decision, put_reward
+from store_helpers import create_loop, put_decision, put_reward
 from waiting import wait_until
 from windvane.errors import StoreError
 from windvane.service.store.database import resolve_url
@@ -17,7 +17,7 @@ def test_the_news_of_a_group_name_the_newest_lesson_and_change_of_each_loop(wher
     with Store(where) as store:
         one, other = create_loop(store, "one"), create_loop(store, "other")
         for loop, event, value in ((one, "a", 0.1), (one, "b", 0.2), (other, "a", 0.3)):
-            store.submit(put_reward(loop, event, value)).result(20)  # before its decision
+            store.write(put_reward(loop, event, value))  # before its decision
         operations: list[Operation[Any]] = [
             put_decision(one, "b"),
             put_decision(one, "a"),
@@ -25,9 +25,7 @@ def test_the_news_of_a_group_name_the_newest_lesson_and_change_of_each_loop(wher
             PutSettings(other, "{}", 0, "test"),
             put_decision(other, "c"),
         ]
-        with hold_writer(store):
-            futures = [store.submit(operation) for operation in operations]
-        results = [future.result(20) for future in futures]
+        results = store.write_group(operations)
     group = [QueuedOperation(operation, ticket) for ticket, operation in enumerate(operations)]
     outcomes = [WriteOutcome(ticket, result, None) for ticket, result in enumerate(results)]
     failed = WriteOutcome(9, None, StoreError("store: no", "refused"))

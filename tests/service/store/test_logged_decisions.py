@@ -42,10 +42,10 @@ def write_decisions(store: Store) -> None:
         if k % 5 == 0:
             shares = np.array([0.0] + [1.0] * (len(ids) - 1)) / (len(ids) - 1)
             decision = decision._replace(probabilities=shares.tobytes())
-        store.submit(PutDecision(decision, TERMS)).result(20)
+        store.write(PutDecision(decision, TERMS))
         if k % 3:
-            store.submit(PutReward(loop, f"e{k}", k / 23, at, TERMS)).result(20)
-    store.submit(Expire(loop, 110 * SECOND, -1.0, 120 * SECOND)).result(20)
+            store.write(PutReward(loop, f"e{k}", k / 23, at, TERMS))
+    store.write(Expire(loop, 110 * SECOND, -1.0, 120 * SECOND))
 
 
 def join(batches: list[LogBatch]) -> dict[str, Any]:

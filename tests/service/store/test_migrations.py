@@ -81,8 +81,8 @@ def test_a_log_is_migrated_once_keeps_its_rows_and_is_written(
         assert read_every_table(old_log) == before
     with Store(old_log) as store:
         loop = create_loop(store, "new")
-        store.submit(put_decision(loop, "event")).result(20)
-        assert store.submit(put_reward(loop, "event")).result(20).status == "learned"
+        store.write(put_decision(loop, "event"))
+        assert store.write(put_reward(loop, "event")).status == "learned"
 
 
 def test_a_migration_that_fails_leaves_the_log_as_it_was(

@@ -2,7 +2,7 @@
 
 from sqlalchemy import func, select
 
-from store_helpers import TERMS, create_loop, hold_writer, list_decisions, make_decision
+from store_helpers import TERMS, create_loop, list_decisions, make_decision
 from windvane.service.store.log import Store
 from windvane.service.store.monitoring_queries import (
     find_request,
@@ -30,7 +30,7 @@ def count_offers(store: Store) -> int:
 
 
 def put(store: Store, decision: DecisionRow) -> None:
-    assert store.submit(PutDecision(decision, TERMS)).result(20).is_new
+    assert store.write(PutDecision(decision, TERMS)).is_new
 
 
 def test_an_offer_is_stored_once_and_the_decision_reads_as_it_was_written(store: Store) -> None:
@@ -54,13 +54,12 @@ def test_an_offer_is_stored_once_and_the_decision_reads_as_it_was_written(store:
 def test_a_repeated_event_gets_the_answer_of_its_first_decision(store: Store, loop: int) -> None:
     first = make_offered(loop, "e")
     second = first._replace(chosen=0, probabilities=first.probabilities[::-1])
-    with hold_writer(store):  # all in one group
-        results = [store.submit(PutDecision(each, TERMS)) for each in (first, second)]
-    later = store.submit(PutDecision(second, TERMS)).result(20)
+    results = store.write_group([PutDecision(each, TERMS) for each in (first, second)])
+    later = store.write(PutDecision(second, TERMS))
     stored = store.find_decision(loop, "e")
     assert stored is not None
-    assert results[0].result(20).is_new
-    assert results[1].result(20) == later == (get_answer(stored), False, ())
+    assert results[0].is_new
+    assert results[1] == later == (get_answer(stored), False, ())
     assert b'"rewardActionId":"b"' in get_answer(stored)
 
 
@@ -73,14 +72,14 @@ def test_an_offer_is_deleted_with_its_last_decision(store: Store) -> None:
     put(store, make_offered(loop, "e4", at=4 * HOUR, offer=both))  # the clock was set back
     put(store, make_offered(loop, "e5", at=5 * HOUR, offer=new))
     put(store, make_offered(other, "e6", at=0, offer=old))
-    store.submit(DeleteLogs(loop, 1, include_waiting=True)).result(20)
+    store.write(DeleteLogs(loop, 1, include_waiting=True))
     rows = store.fetch_all(select(offers.c.loop, offers.c.actions).order_by(offers.c.id))
     assert [tuple(row) for row in rows] == [(loop, both), (loop, new), (other, old)]
     for event in ("e3", "e4", "e5"):
         decision = store.find_decision(loop, event)
         assert decision is not None
         assert decision.offer in (both, new)
-    store.submit(DeleteLogs(loop, 9 * HOUR, include_waiting=True)).result(20)
+    store.write(DeleteLogs(loop, 9 * HOUR, include_waiting=True))
     assert count_offers(store) == 1
 
 
@@ -90,7 +89,7 @@ def test_an_offer_of_a_decision_is_never_deleted(store: Store, loop: int) -> Non
     for number, at in enumerate(times):
         put(store, make_offered(loop, f"e{number}", at, offer=f'["{number % 2}"]'))
     for before in sorted(times):
-        store.submit(DeleteLogs(loop, before, include_waiting=True)).result(20)
+        store.write(DeleteLogs(loop, before, include_waiting=True))
         assert all(row.offer is not None for row in list_decisions(store, loop))
     assert count_offers(store) == 1
 

@@ -29,11 +29,11 @@ def write_log(store: Store) -> None:
         ("twice", 40, twice, ONE_ACTION, ["only"]),
     ):
         decision = make_requested(loop, event, at, request, offer, ids)
-        store.submit(PutDecision(decision, TERMS)).result(20)
-    store.submit(PutDecision(make_decision(loop, "whole", 50, deferred=True), TERMS)).result(20)
-    store.submit(put_summed_reward(loop, "plain", 0.5))
-    store.submit(put_summed_reward(loop, "plain", 0.25))
-    store.submit(Expire(loop, 25, -1.0, 60)).result(20)
+        store.write(PutDecision(decision, TERMS))
+    store.write(PutDecision(make_decision(loop, "whole", 50, deferred=True), TERMS))
+    store.write(put_summed_reward(loop, "plain", 0.5))
+    store.write(put_summed_reward(loop, "plain", 0.25))
+    store.write(Expire(loop, 25, -1.0, 60))
 
 
 def test_an_export_has_what_the_client_sent(

@@ -34,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> DatabaseClock:
 
 
 def beat(store: Store, server: str, settled_until: int = 0) -> HeartbeatResult:
-    return store.submit(Heartbeat(server, f"{server}, process 1", settled_until)).result(20)
+    return store.write(Heartbeat(server, f"{server}, process 1", settled_until))
 
 
 def test_the_first_server_leads_until_its_lease_has_ended(
@@ -53,7 +53,7 @@ def test_the_first_server_leads_until_its_lease_has_ended(
 def test_a_server_that_leaves_gives_the_lease_away(store: Store, clock: DatabaseClock) -> None:
     beat(store, "a")
     beat(store, "b")
-    store.submit(Leave("a")).result(20)
+    store.write(Leave("a"))
     result = beat(store, "b")
     assert result.is_leader
     assert result.server_count == 1

@@ -24,10 +24,10 @@ def fill_and_delete(store: Store, loop: int, deleted: int = LAST) -> None:
     for number in range(1000):
         put = put_decision(loop, f"e{number}", at=number)
         large = put.decision._replace(request=f"{number}" * 500)
-        store.submit(type(put)(large, put.terms))
-    store.submit(put_reward(loop, "e1")).result(20)
-    store.submit(PutSnapshot(loop, LAST, b"", 1)).result(20)
-    while store.submit(DeleteLogs(loop, deleted, include_waiting=True)).result(20):
+        store.write(type(put)(large, put.terms))
+    store.write(put_reward(loop, "e1"))
+    store.write(PutSnapshot(loop, LAST, b"", 1))
+    while store.write(DeleteLogs(loop, deleted, include_waiting=True)):
         pass
 
 
@@ -43,16 +43,16 @@ def test_deleted_decisions_give_their_space_back_in_small_steps(tmp_path: Path) 
         assert full > 300
         steps = 0
         pages = full
-        while store.submit(ReclaimSpace(limit=32)).result(20):
+        while store.write(ReclaimSpace(limit=32)):
             steps += 1
             left = read_pragma(store, "page_count")
             assert pages - 33 <= left <= pages - 32  # a page of SQLite's own may go with them
             pages = left
         assert steps >= 8
         assert read_pragma(store, "page_count") < full / 4
-        assert not store.submit(ReclaimSpace()).result(20)  # nothing to do costs nothing
+        assert not store.write(ReclaimSpace())  # nothing to do costs nothing
         loop = store.list_loops()[0].id
-        assert store.submit(put_decision(loop, "later")).result(20).is_new
+        assert store.write(put_decision(loop, "later")).is_new
     assert (tmp_path / "windvane.db").stat().st_size < full * 4096 / 4
 
 
@@ -61,7 +61,7 @@ def test_a_steady_log_keeps_some_spare_pages(tmp_path: Path) -> None:
         fill_and_delete(store, create_loop(store), deleted=20)
         free = read_pragma(store, "freelist_count")
         assert free > 0
-        assert not store.submit(ReclaimSpace()).result(20)
+        assert not store.write(ReclaimSpace())
         assert read_pragma(store, "freelist_count") == free
 
 
@@ -76,15 +76,15 @@ def test_a_file_of_another_program_is_compacted_once_and_shrinks_by_itself_then(
         assert read_pragma(store, "auto_vacuum") == 0
         loop = create_loop(store, "new")
         fill_and_delete(store, loop)
-        assert not store.submit(ReclaimSpace()).result(20)
+        assert not store.write(ReclaimSpace())
         decisions = [list_decisions(store, row.id) for row in store.list_loops()]
-    sizes = compact_database(data)
-    assert sizes.after == os.path.getsize(data / "windvane.db") < sizes.before
+    before, after = compact_database(data)
+    assert after == os.path.getsize(data / "windvane.db") < before
     with Store(data) as store:
         assert read_pragma(store, "auto_vacuum") == 2
         assert [list_decisions(store, row.id) for row in store.list_loops()] == decisions
         fill_and_delete(store, loop)
-        assert store.submit(ReclaimSpace()).result(20)
+        assert store.write(ReclaimSpace())
 
 
 def test_a_log_in_use_is_not_compacted(tmp_path: Path) -> None:
@@ -97,6 +97,6 @@ def test_postgresql_reclaims_space_by_itself(where: str) -> None:
     if "://" not in where:
         return
     with Store(where) as store:
-        assert not store.submit(ReclaimSpace()).result(20)
+        assert not store.write(ReclaimSpace())
     with pytest.raises(StoreError, match="VACUUM FULL"):
         compact_database(where)

@@ -6,12 +6,11 @@ import time
 import pytest
 
 from windvane.service.store.writer import writer_client
-from windvane.service.store.writer.loop_operations import PutLoop
+from windvane.service.store.writer.loop_operations import PutKey, PutLoop
 from windvane.service.store.writer.writer_client import (
     ENOUGH_OPERATIONS,
     QUIET_SECONDS,
     UNTRIED_SECONDS,
-    WriteDeadlines,
     WriteFailures,
     WriterClient,
 )
@@ -37,14 +36,14 @@ class Sender:
     """A client of a writer process that never replies."""
 
     def __init__(self) -> None:
-        self._client = WriterClient("unused")
+        self.client = WriterClient("unused")
         self._transport = RecordingTransport()
-        self._client._transport = self._transport
-        self._client._loop = asyncio.get_running_loop()
+        self.client._transport = self._transport
+        self.client._loop = asyncio.get_running_loop()
 
     def submit(self, count: int) -> None:
         for _ in range(count):
-            self._client.submit(PutLoop("name", "{}", 0, "test"))
+            self.client.submit(PutLoop("name", "{}", 0, "test"))
 
     async def list_messages(self) -> list[int]:
         """How many operations each message had, after one more turn of the event loop."""
@@ -71,41 +70,18 @@ async def test_operations_are_gathered_for_a_short_time_until_they_are_enough(
         assert await sender.list_messages() == expected
 
 
-def test_operations_time_out_in_the_order_of_their_deadlines() -> None:
-    async def scenario() -> list[tuple[int, bool]]:
-        loop = asyncio.get_running_loop()
-        due = {1: 0.1, 2: 0.02, 3: 0.1, 4: 0.02}
-        begin: dict[int, float] = {}
-        timed_out = []
-
-        def note(number: int) -> None:
-            timed_out.append((number, loop.time() >= begin[number] + due[number]))
-
-        deadlines = WriteDeadlines(note)
-        for number, seconds in due.items():
-            begin[number] = loop.time()
-            deadlines.add(seconds, number)
-        while len(timed_out) < len(due):
-            await asyncio.sleep(0.01)
-        begin[5], due[5] = loop.time(), 0.02
-        deadlines.add(0.02, 5)  # after the queue was empty
-        while len(timed_out) < 5:
-            await asyncio.sleep(0.01)
-        return timed_out
-
-    assert asyncio.run(scenario()) == [(2, True), (4, True), (1, True), (3, True), (5, True)]
-
-
-def test_nothing_times_out_after_the_end() -> None:
-    async def scenario() -> list[int]:
-        timed_out: list[int] = []
-        deadlines = WriteDeadlines(timed_out.append)
-        deadlines.add(0.01, 1)
-        deadlines.close()
-        await asyncio.sleep(0.05)
-        return timed_out
-
-    assert asyncio.run(scenario()) == []
+async def test_operations_time_out_in_the_order_of_their_deadlines() -> None:
+    sender = Sender()
+    timed_out: list[float] = []
+    for seconds in (0.1, 0.02, 0.1, 0.02):
+        writing = sender.client.submit(PutKey("read", "hash", 0), timeout=seconds)
+        writing.add_done_callback(lambda _, seconds=seconds: timed_out.append(seconds))  # type: ignore[misc]
+    with pytest.raises(TimeoutError):
+        await writing
+    assert timed_out == [0.02, 0.02]
+    await asyncio.sleep(0.15)
+    assert timed_out == [0.02, 0.02, 0.1, 0.1]
+    assert sender.client.failures.counts == {"PutKey": 4}
 
 
 @pytest.fixture

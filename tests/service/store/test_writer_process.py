@@ -118,14 +118,14 @@ def test_the_service_stops_while_the_log_fails(nursery: Nursery, tmp_path: Path)
 def test_lessons_read_from_the_log_are_not_learned_again_from_their_results(tmp_path: Path) -> None:
     settings = LoopSettings(half_life="never").to_json()
     with Store(tmp_path) as store:
-        row = store.submit(PutLoop("home", settings, 0, "test")).result(20)
+        row = store.write(PutLoop("home", settings, 0, "test"))
         loop = Loop(row, store)
         for event in ("a", "b", "c"):
-            store.submit(put_decision(row.id, event)).result(20)
-        one = store.submit(put_reward(row.id, "a")).result(20)
-        two = store.submit(put_reward(row.id, "b")).result(20)
-        forget = store.submit(PutSettings(row.id, settings, 1, FORGET)).result(20)
-        three = store.submit(put_reward(row.id, "c")).result(20)
+            store.write(put_decision(row.id, event))
+        one = store.write(put_reward(row.id, "a"))
+        two = store.write(put_reward(row.id, "b"))
+        forget = store.write(PutSettings(row.id, settings, 1, FORGET))
+        three = store.write(put_reward(row.id, "c"))
 
         async def teach_all() -> None:
             teach(loop, one)
@@ -143,10 +143,9 @@ def test_lessons_read_from_the_log_are_not_learned_again_from_their_results(tmp_
 def test_one_sweep_closes_all_expired_decisions(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         settings = LoopSettings(half_life="never").to_json()
-        row = store.submit(PutLoop("home", settings, 0, "test")).result(20)
+        row = store.write(PutLoop("home", settings, 0, "test"))
         puts = [put_decision(row.id, f"e{k}", deferred=k % 3 > 0) for k in range(900)]
-        for put in [store.submit(put) for put in puts]:
-            put.result(20)
+        store.write_group(puts)
         service, _ = make_service(store, ServiceClock())
         asyncio.run(expire_decisions(service, service.loops["home"]))
         assert store.read_funnel(row.id) == Funnel(900, 300, unactivated=600, default=300)
@@ -236,9 +235,9 @@ def test_loops_read_the_log_again_before_a_new_writer_writes(
                 decision = store.find_decision(1, "first")
                 assert decision is not None
                 other = decision._replace(event_id="other", round=decision.round + 5)
-                store.submit(PutDecision(other, loop.terms)).result(20)
+                store.write(PutDecision(other, loop.terms))
                 reward = PutReward(1, "other", 1.0, other.at + 1, loop.terms)
-                (lesson,) = store.submit(reward).result(20).lessons
+                (lesson,) = store.write(reward).lessons
         last_body = BODY | {"eventId": "last"}
         wait_until(lambda: not web.post(f"{BASE}/rank", json=last_body).json()["degraded"])
         assert (loop.last_lesson, loop.model.observation_count) == (lesson.id, 1)

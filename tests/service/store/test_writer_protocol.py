@@ -9,7 +9,7 @@ from store_helpers import make_decision, put_reward
 from windvane.service.store.rows import Lesson
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.group_commit import Operation
-from windvane.service.store.writer.reward_operations import PutReward, PutRewardResult, RewardTerms
+from windvane.service.store.writer.reward_operations import MatchResult, PutReward, RewardTerms
 from windvane.service.store.writer.writer_protocol import (
     MessageSplitter,
     add_size,
@@ -66,7 +66,7 @@ def test_a_request_is_decoded_as_it_was_encoded() -> None:
 
 def test_a_result_is_decoded_with_its_type() -> None:
     lesson = Lesson(1, 2, "observe", 0.5, 3, 4, 5, b"features")
-    result = PutRewardResult("learned", (lesson,))
+    result = MatchResult("learned", (lesson,))
     decoded = decode_result[PutReward](msgspec.Raw(encode(result)))
     assert decoded == result
-    assert (type(decoded), type(decoded.lessons[0])) == (PutRewardResult, Lesson)
+    assert (type(decoded), type(decoded.lessons[0])) == (MatchResult, Lesson)

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import SimpleNamespace
 from typing import NamedTuple
 from urllib.parse import quote
@@ -18,13 +18,14 @@ from starlette.types import Receive, Scope, Send
 from windvane.service.api.auth import Keyring, TrustedProxies
 from windvane.service.api.events import EventEndpoint
 from windvane.service.api.request_limits import (
+    CONNECTION,
+    Connection,
     CostlyRequests,
     KeyLimitError,
     LargeRequests,
     RateLimit,
     check_headers,
     count_unread_bytes,
-    find_connection,
 )
 from windvane.service.api.requests import (
     JSON_MEDIA_TYPE,
@@ -46,7 +47,6 @@ from windvane.service.json_logging import hide_passwords
 from windvane.service.traces import Tracing
 
 MAX_LOGGED_PATH_LENGTH = 200
-MAX_CACHED_URL_BYTES = 256
 READINESS_PATH = "/readyz"
 CLOSE = (b"connection", b"close")  # the header of the last answer on a connection
 CONTENT_TYPE = (b"content-type", JSON_MEDIA_TYPE.encode())
@@ -86,7 +86,7 @@ class Application:
         tracing: Tracing | None = None,
     ) -> None:
         """`lifespan` fills `state` with service, keyring, metrics and evaluations."""
-        self.state = LoadedState(dashboard_readers={}, evaluation_charts={})
+        self.state = LoadedState()
         self._router = Router(lifespan=lifespan)
         self._proxies = trusted_proxies or None  # None: no proxy is trusted
         self._rate_limit = rate_limit
@@ -99,7 +99,8 @@ class Application:
         if scope["type"] != "http":
             await self._router(scope, receive, send)
             return
-        connection = find_connection(scope)
+        # None: another server than uvicorn calls the application.
+        connection: Connection | None = scope.get("state", {}).get(CONNECTION)
         received_bytes = 0 if connection is None else connection.take_request()
         status, body, headers = await self._answer(scope, receive, received_bytes)
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -150,7 +151,6 @@ class Application:
             self._rate_limit.take(facts.key_id)
 
     async def _call_endpoint(self, facts: "RequestFacts", receive: Receive) -> Answer:
-        """Call the handler of a request."""
         scope, match = facts.scope, facts.match
         if match is None:
             raise refuse_path(list_methods(scope["path"]))
@@ -217,7 +217,6 @@ class RequestFacts:
         return self.reason.limit if isinstance(self.reason, KeyLimitError) else "work"
 
     def log(self, status: int, seconds: float) -> None:
-        """Log that the request failed."""
         scope = self.scope
         facts = {
             "request": self.request_id,
@@ -263,15 +262,6 @@ def _build_original_url(scope: Scope) -> bytes:
     The JavaScript client picks the types of a response by it.
     """
     host = get_header(scope, b"host") or b""
-    path = scope.get("raw_path") or quote(scope["path"]).encode()
-    if len(host) + len(path) > MAX_CACHED_URL_BYTES:
-        return _join_original_url(scope["scheme"], host, path)
-    return _join_cached_url(scope["scheme"], host, path)
-
-
-def _join_original_url(scheme: str, host: bytes, path: bytes) -> bytes:
-    url = b"%s://%s%s" % (scheme.encode(), host, _PREFIX_BYTES.sub(b"", path))
+    path = _PREFIX_BYTES.sub(b"", scope.get("raw_path") or quote(scope["path"]).encode())
+    url = b"%s://%s%s" % (scope["scheme"].encode(), host, path)
     return _CONTROL_CHARACTERS.sub(b"", url)
-
-
-_join_cached_url = lru_cache(maxsize=256)(_join_original_url)

@@ -152,7 +152,6 @@ class NewKey(NamedTuple):
 
 
 def create_key(role: str, at: int, expires: int | None = None) -> NewKey:
-    """A random key of a role."""
     if role not in ROLES:
         raise SettingError(f"key: role must be one of {', '.join(ROLES)}, got {role!r}")
     secret = secrets.token_urlsafe(32)

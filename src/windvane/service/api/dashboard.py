@@ -2,9 +2,7 @@
 
 import asyncio
 import hashlib
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib.resources import files
 
 import msgspec
@@ -16,12 +14,12 @@ from windvane.service.api.auth import Keyring
 from windvane.service.api.requests import (
     JSON_MEDIA_TYPE,
     ApiError,
-    bad_request,
+    WholeNumbers,
     get_evaluations,
     get_service,
+    read_whole_number,
 )
-from windvane.service.errors import EvaluationError
-from windvane.service.evaluations.records import ChartSeries
+from windvane.service.errors import ServiceError
 from windvane.service.loops.loop import Loop
 from windvane.service.monitoring.evaluation_panel import (
     SHOWN_EVALUATIONS,
@@ -30,13 +28,7 @@ from windvane.service.monitoring.evaluation_panel import (
     build_evaluation_panel,
 )
 from windvane.service.monitoring.evaluation_report import format_loop_report
-from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
-from windvane.service.monitoring.panels import (
-    RecentRequests,
-    build_dashboard,
-    read_recent_requests,
-    report_event,
-)
+from windvane.service.monitoring.panels import build_dashboard, report_event
 from windvane.service.store.evaluations import list_newest
 
 SECURITY_HEADERS = {
@@ -50,7 +42,7 @@ SECURITY_HEADERS = {
 REPORT_HEADERS = SECURITY_HEADERS | {
     "content-security-policy": f"{CONTENT_SECURITY_POLICY}; frame-ancestors 'none'"
 }
-KEPT_CHARTS = 8  # of evaluations that were shown last, in memory
+TIMES = WholeNumbers(0, 10**17 - 1)  # microseconds since 1970
 MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -66,7 +58,6 @@ STATIC_FILES = {  # content and media type, by name
 
 
 async def get_page(request: Request) -> Response:
-    """GET / and /loops/{loop}."""
     if name := request.path_params.get("loop"):
         await get_service(request).get_loop(name)
     return _respond(request, *STATIC_FILES["dashboard.html"], SECURITY_HEADERS)
@@ -88,11 +79,10 @@ async def list_loops(request: Request) -> Response:
 
 async def get_dashboard(request: Request) -> Response:
     """GET /board/{name}.json: the panels of one loop."""
-    since = _parse_since(request)
+    since = read_whole_number(request, "since", 0, TIMES)
     loop = await get_service(request).get_loop(request.path_params["name"])
-    reader: LoopReader = request.app.state.dashboard_readers.setdefault(loop.name, LoopReader())
-    follower = await reader.refresh(request.app.state.metrics.followers, loop)
-    dashboard = await asyncio.to_thread(build_dashboard, follower, reader.recent, since)
+    follower = await asyncio.to_thread(request.app.state.metrics.followers.follow, loop)
+    dashboard = await asyncio.to_thread(build_dashboard, follower, since)
     return _send_json(request, dashboard)
 
 
@@ -136,50 +126,16 @@ async def _read_evaluation(request: Request, loop: Loop, key: str) -> Evaluation
     evaluations = get_evaluations(request)
     try:
         row = await evaluations.find(loop.name, key)
-    except EvaluationError as reason:
+    except ServiceError as reason:
         raise ApiError(404, "EvaluationNotFound", str(reason), "id") from None
-    charts: dict[int, list[ChartSeries]] = request.app.state.evaluation_charts
-    if row.id not in charts and row.ended is not None:
-        series = await evaluations.read_series(row)
-        while len(charts) >= KEPT_CHARTS:
-            del charts[next(iter(charts))]
-        charts[row.id] = [each.chart for each in series]
-    return EvaluationRecord(row, evaluations.find_progress(row), charts.get(row.id, []))
+    charts = [each.chart for each in await evaluations.read_series(row)]
+    return EvaluationRecord(row, evaluations.find_progress(row), charts)
 
 
 def _can_change(request: Request) -> bool:
     """Whether the page may send what needs the role admin; a password is only for reading."""
     keyring: Keyring = request.app.state.keyring
     return keyring.can_use({**request.scope, "method": "POST"}, "admin")
-
-
-@dataclass
-class LoopReader:
-    """Reads the log of one loop for the dashboard, for one request at a time."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    recent: RecentRequests = field(default_factory=lambda: RecentRequests([], []))
-    read_at: float = 0.0  # of the follower, when `recent` was read
-
-    async def refresh(self, followers: LogFollowers, loop: Loop) -> LogFollower:
-        """Read new entries of the log in another thread, unless they were read just now."""
-        async with self.lock:
-            follower = await asyncio.to_thread(followers.follow, loop)
-            if follower.read_at != self.read_at:
-                self.recent = await asyncio.to_thread(read_recent_requests, loop)
-                self.read_at = follower.read_at
-            return follower
-
-
-def _parse_since(request: Request) -> int | None:
-    """Parse the time from which decisions are shown, in microseconds since 1970."""
-    text = request.query_params.get("since")
-    if text is None:
-        return None
-    if not re.fullmatch(r"[0-9]{1,17}", text, re.ASCII):
-        message = f"since must be whole microseconds since 1970, got {text[:32]!r}"
-        raise bad_request("BadRequest", message, "since")
-    return int(text)
 
 
 def _send_json(request: Request, content: object) -> Response:

@@ -19,7 +19,7 @@ from windvane.service.api.requests import (
     parse_request,
 )
 from windvane.service.clock import MICROSECONDS_PER_MINUTE, format_date, parse_date
-from windvane.service.errors import EvaluationError
+from windvane.service.errors import ServiceError
 from windvane.service.evaluations.records import (
     MAX_CUSTOM_POLICIES,
     EvaluationContract,
@@ -146,7 +146,7 @@ def _read_time(text: str, target: str) -> int:
     try:
         return parse_date(text)
     except SettingError as reason:
-        raise EvaluationError("contract", str(reason), target) from None
+        raise ServiceError("contract", str(reason), target) from None
 
 
 async def create_evaluation(request: Request) -> Response:
@@ -173,7 +173,6 @@ async def list_evaluations(request: Request) -> Response:
 
 
 async def get_evaluation(request: Request) -> Response:
-    """GET evaluations/ID."""
     row = await _find(request)
     series = await get_evaluations(request).read_series(row)
     # In a thread, because there may be many points.

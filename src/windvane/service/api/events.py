@@ -20,7 +20,7 @@ from windvane.service.api.requests import (
     parse_body,
     read_body,
 )
-from windvane.service.errors import EventIdError, describe_invalid_value
+from windvane.service.errors import ServiceError, describe_invalid_value
 from windvane.service.loops.rank_requests import OfferedActions, check_event_id, parse_offer
 from windvane.service.loops.service import Service
 from windvane.service.schemas import (
@@ -35,7 +35,6 @@ from windvane.service.schemas import (
 from windvane.service.store.writer.reward_operations import (
     MAX_REWARDS_PER_EVENT,
     REFUSED,
-    RewardEntry,
 )
 
 FULL = f"the event has {MAX_REWARDS_PER_EVENT} rewards already, the log keeps no more of it"
@@ -107,30 +106,30 @@ async def _put_rewards(service: Service, scope: Scope, receive: Receive) -> byte
         body = await read_body(scope, receive, MAX_BODY_BYTES, held.take)
         batch = parse_body(_decode_batch, body, "InvalidRewardRequest")
         entries = [_read_entry(raw) for raw in batch.rewards]
-        valid = [entry for entry in entries if isinstance(entry, RewardEntry)]
+        valid = [entry for entry in entries if isinstance(entry, RewardItem)]
         statuses = iter(await service.put_rewards(loop_name, valid))
         outcomes = [
-            _describe(entry, next(statuses)) if isinstance(entry, RewardEntry) else entry
+            _describe(entry, next(statuses)) if isinstance(entry, RewardItem) else entry
             for entry in entries
         ]
         return msgspec.json.encode(RewardBatchResponse(outcomes))
 
 
-def _read_entry(raw: msgspec.Raw) -> RewardEntry | RewardOutcome:
+def _read_entry(raw: msgspec.Raw) -> RewardItem | RewardOutcome:
     """Read one reward; one that is not valid becomes its outcome."""
     try:
         item = _decode_item(raw)
         check_event_id(item.event_id)
     except msgspec.ValidationError as reason:
         return RewardOutcome(None, "invalid", describe_invalid_value(reason, "the entry"))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, EventIdError) as reason:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ServiceError) as reason:
         return RewardOutcome(None, "invalid", str(reason))
     if item.request_id is not None and "\0" in item.request_id:
         return RewardOutcome(None, "invalid", "requestId must have no character NUL")
-    return RewardEntry(item.event_id, item.value, item.request_id)
+    return item
 
 
-def _describe(entry: RewardEntry, status: str) -> RewardOutcome:
+def _describe(entry: RewardItem, status: str) -> RewardOutcome:
     reason = FULL if status == REFUSED else None
     return RewardOutcome(entry.event_id, cast(RewardStatus, status), reason)
 

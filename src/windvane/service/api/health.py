@@ -52,7 +52,6 @@ class Ready(msgspec.Struct):
 
 
 async def get_health(request: Request) -> Response:
-    """GET healthz."""
     service = get_service(request)
     reason = service.degraded_reason
     health = Health("degraded" if reason else "ok")
@@ -81,6 +80,5 @@ async def get_readiness(request: Request) -> Response:
 
 
 async def get_metrics(request: Request) -> Response:
-    """GET metrics."""
     text = await asyncio.to_thread(request.app.state.metrics.render)
     return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})

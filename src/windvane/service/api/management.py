@@ -27,7 +27,7 @@ from windvane.service.api.requests import (
     read_whole_number,
 )
 from windvane.service.clock import to_datetime
-from windvane.service.errors import LoopSettingsError
+from windvane.service.errors import ServiceError
 from windvane.service.evaluations.compared_policies import format_policy, read_policy, reset_policy
 from windvane.service.loops.decision_pages import MAX_PAGE_DECISIONS, MAX_WAIT_SECONDS, StreamQuery
 from windvane.service.loops.loop import Loop
@@ -86,7 +86,6 @@ _decode_new_loop = msgspec.json.Decoder(NewLoopBody).decode
 
 
 async def import_decisions(request: Request) -> Response:
-    """POST decisions."""
     loop, large_requests = await _get_loop(request), request.app.large_requests
     with large_requests.hold() as held:
         body = await read_body(request.scope, request.receive, MAX_BODY_BYTES, held.take)
@@ -101,7 +100,6 @@ def _parse_import(body: bytes) -> ImportRequest:
 
 
 async def list_loops(request: Request) -> Response:
-    """GET loops."""
     rows = await asyncio.to_thread(get_service(request).store.list_loops)
     return json_response(
         [
@@ -112,18 +110,16 @@ async def list_loops(request: Request) -> Response:
 
 
 async def create_loop(request: Request) -> Response:
-    """POST loops."""
     new = await parse_request(request, _decode_new_loop, SETTINGS_CODE)
     try:
         settings = LoopSettings.from_names(new.settings)
     except SettingError as reason:
-        raise LoopSettingsError(str(reason), "settings") from None
+        raise ServiceError("settings", str(reason), "settings") from None
     loop = await get_service(request).create_loop(new.name, settings, "http")
     return json_response(LoopInfo(loop.name, to_datetime(loop.created), loop.settings), 201)
 
 
 async def delete_loop(request: Request) -> Response:
-    """DELETE loops/{loop}."""
     await get_service(request).delete_loop(get_loop_name(request.scope), "http")
     return Response(status_code=204)
 
@@ -147,7 +143,6 @@ async def _get_loop(request: Request) -> Loop:
 
 
 async def get_settings(request: Request) -> Response:
-    """GET configurations/service."""
     return json_response(_describe_settings(await _get_loop(request)))
 
 
@@ -174,7 +169,7 @@ async def put_policy(request: Request) -> Response:
     body = await parse_request(request, _decode_policy, POLICY_CODE)
     try:
         settings = read_policy(body.arguments, loop.settings)
-    except (SettingError, LoopSettingsError) as reason:
+    except (SettingError, ServiceError) as reason:
         raise bad_request(POLICY_CODE, str(reason), "arguments") from None
     return await _change_policy(request, loop, settings, body.name)
 
@@ -207,7 +202,6 @@ async def delete_model(request: Request) -> Response:
 
 
 async def get_model_properties(request: Request) -> Response:
-    """GET model/properties."""
     loop = await _get_loop(request)
     span = await asyncio.to_thread(loop.store.find_time_span, loop.id)
     modified = span.until if span else loop.created
@@ -221,7 +215,6 @@ async def delete_logs(request: Request) -> Response:
 
 
 async def get_logs_properties(request: Request) -> Response:
-    """GET logs/properties."""
     loop = await _get_loop(request)
     span = await asyncio.to_thread(loop.store.find_time_span, loop.id)
     dates = DateRange(to_datetime(span.since), to_datetime(span.until)) if span else None
@@ -238,9 +231,7 @@ async def get_decisions(request: Request) -> Response:
         wait_seconds=_read_wait(request),
         only_final=_read_flag(request, "final"),
     )
-    page = await service.decision_stream.read(
-        loop, query, msgspec.json.encode, request.is_disconnected
-    )
+    page = await service.decision_stream.read(loop, query, request.is_disconnected)
     return Response(page, media_type=JSON_MEDIA_TYPE)
 
 

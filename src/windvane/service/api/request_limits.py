@@ -13,11 +13,11 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Self, TypeVar
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -54,13 +54,6 @@ class KeyLimitError(ApiError):
         self.limit = limit
 
 
-class Bucket(NamedTuple):
-    """The requests that a key may still send, as of a time."""
-
-    tokens: float
-    at: float
-
-
 class RateLimit:
     """A token bucket for each key; each request takes one token."""
 
@@ -70,21 +63,19 @@ class RateLimit:
         self._rate = requests_per_second
         self._capacity = max(1.0, requests_per_second * BURST_SECONDS)
         self._clock = clock
-        self._buckets: dict[Hashable, Bucket] = {}  # as many as there are keys
+        self._buckets: dict[Hashable, tuple[float, float]] = {}  # tokens of each key, at a time
 
     def take(self, key_id: Hashable) -> None:
         """Take a token of a key, or refuse the request."""
         now = self._clock()
-        bucket = self._buckets.get(key_id)
-        tokens = self._capacity
-        if bucket is not None:
-            tokens = min(tokens, bucket.tokens + (now - bucket.at) * self._rate)
+        tokens, at = self._buckets.get(key_id, (self._capacity, now))
+        tokens = min(self._capacity, tokens + (now - at) * self._rate)
         if tokens < 1.0:
-            self._buckets[key_id] = Bucket(tokens, now)
+            self._buckets[key_id] = tokens, now
             wait = math.ceil((1.0 - tokens) / self._rate)
             message = f"a key may send {self._rate:g} requests a second; try again in {wait} s"
             raise KeyLimitError("rate", message, wait)
-        self._buckets[key_id] = Bucket(tokens - 1.0, now)
+        self._buckets[key_id] = tokens - 1.0, now
 
 
 class CostlyRequests:
@@ -119,6 +110,13 @@ class HeldBody:
         self._requests = requests
         self._size = 0
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_large:
+            self._requests.held_bytes -= self._size
+
     @property
     def is_large(self) -> bool:
         """Whether small requests may overtake this one."""
@@ -129,12 +127,9 @@ class HeldBody:
         was_large = self.is_large
         self._size += count
         if self.is_large:
-            self._requests.add(count if was_large else self._size)
-
-    def release(self) -> None:
-        """Forget this body."""
-        if self.is_large:
-            self._requests.held_bytes -= self._size
+            self._requests.held_bytes += count if was_large else self._size
+            if self._requests.held_bytes > MAX_HELD_BYTES:
+                raise unavailable("too many large requests wait; try again")
 
 
 class LargeRequests:
@@ -148,20 +143,9 @@ class LargeRequests:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="windvane large requests")
         self.held_bytes = 0
 
-    @contextmanager
-    def hold(self) -> Iterator[HeldBody]:
+    def hold(self) -> HeldBody:
         """Hold a body until the request is answered."""
-        held = HeldBody(self)
-        try:
-            yield held
-        finally:
-            held.release()
-
-    def add(self, count: int) -> None:
-        """Count bytes of a large body, or refuse it."""
-        self.held_bytes += count
-        if self.held_bytes > MAX_HELD_BYTES:
-            raise unavailable("too many large requests wait; try again")
+        return HeldBody(self)
 
     async def run(self, function: Callable[..., Result], *arguments: object) -> Result:
         """Call a function in the one thread of large requests."""
@@ -239,12 +223,6 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._http.resume_writing()
-
-
-def find_connection(scope: Scope) -> Connection | None:
-    """The connection of a request; None if another server than uvicorn calls the application."""
-    connection: Connection | None = scope.get("state", {}).get(CONNECTION)
-    return connection
 
 
 def check_headers(scope: Scope, received_bytes: int) -> None:

@@ -12,24 +12,21 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from windvane.errors import StoreError, WindvaneError
-from windvane.service import errors
-from windvane.service.errors import describe_invalid_value
+from windvane.service.errors import ServiceError, describe_invalid_value
 from windvane.service.evaluations.evaluations import Evaluations
 from windvane.service.loops.service import Service
 from windvane.service.store.database import SENTENCES
 
-RENDERINGS: dict[type[errors.ServiceError], tuple[int, str]] = {  # status and code
-    errors.UnknownLoopError: (404, "ResourceNotFound"),
-    errors.LoopExistsError: (400, "BadRequest"),
-    errors.LoopNameError: (400, "BadRequest"),
-    errors.LoopSettingsError: (400, "InvalidServiceConfiguration"),
-    errors.RankRequestError: (400, "InvalidRankRequest"),
-    errors.RewardRequestError: (400, "InvalidRewardRequest"),
-    errors.EventIdError: (400, "BadRequest"),
-    errors.TooManyRequestsError: (429, "TooManyRequests"),
-    errors.UnknownEventError: (400, "InvalidEventIdToActivate"),
-}
-EVALUATION_RENDERINGS = {  # of an EvaluationError, by reason
+RENDERINGS = {  # status and code of a ServiceError, by reason
+    "unknown loop": (404, "ResourceNotFound"),
+    "loop exists": (400, "BadRequest"),
+    "loop name": (400, "BadRequest"),
+    "settings": (400, "InvalidServiceConfiguration"),
+    "rank": (400, "InvalidRankRequest"),
+    "reward": (400, "InvalidRewardRequest"),
+    "event id": (400, "BadRequest"),
+    "unknown event": (400, "InvalidEventIdToActivate"),
+    "too many": (429, "TooManyRequests"),
     "contract": (400, "InvalidEvaluationContract"),
     "policy": (400, "InvalidPolicyContract"),
     "duplicate": (400, "DuplicateCustomPolicyNames"),
@@ -113,12 +110,9 @@ def to_api_error(error: Exception) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, StoreError) and error.kind == "gone":
-        error = errors.UnknownLoopError("the loop was deleted", "loop")
-    if isinstance(error, errors.ServiceError):
-        if isinstance(error, errors.EvaluationError):
-            status, code = EVALUATION_RENDERINGS[error.reason]
-        else:
-            status, code = RENDERINGS[type(error)]
+        error = ServiceError("unknown loop", "the loop was deleted", "loop")
+    if isinstance(error, ServiceError):
+        status, code = RENDERINGS[error.reason]
         headers = {"retry-after": str(error.retry_after_seconds)} if status == 429 else None
         return ApiError(status, code, str(error), error.target, headers)
     if isinstance(error, StoreError | TimeoutError):
@@ -146,13 +140,11 @@ class WholeNumbers(NamedTuple):
 
 
 def get_service(request: Request) -> Service:
-    """The service that answers a request."""
     service: Service = request.app.state.service
     return service
 
 
 def get_evaluations(request: Request) -> Evaluations:
-    """The evaluations of the service that answers a request."""
     evaluations: Evaluations = request.app.state.evaluations
     return evaluations
 
@@ -194,7 +186,6 @@ def read_whole_number(request: Request, name: str, default: int, bounds: WholeNu
 
 
 def json_response(content: object, status: int = 200) -> Response:
-    """A response with a value as its JSON body."""
     return Response(msgspec.json.encode(content), status, media_type=JSON_MEDIA_TYPE)
 
 

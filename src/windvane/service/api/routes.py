@@ -46,7 +46,6 @@ PAGE = Media("text/html", {"type": "string"})
 
 
 async def get_openapi(request: Request) -> Response:
-    """GET openapi.json."""
     return Response(msgspec.json.encode(build_document()), media_type="application/json")
 
 

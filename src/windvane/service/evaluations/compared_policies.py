@@ -20,7 +20,7 @@ from windvane.evaluation.learners.candidates import (
     wrap_object,
 )
 from windvane.evaluation.tuning import NO_EXPLORATION, list_half_lives
-from windvane.service.errors import EvaluationError, LoopSettingsError
+from windvane.service.errors import ServiceError
 from windvane.service.evaluations.records import CURRENT, EvaluationContract, PolicyRequest
 from windvane.service.loops.settings import LoopSettings
 
@@ -55,7 +55,6 @@ def read_policy(text: str, settings: LoopSettings) -> LoopSettings:
 
 
 def reset_policy(settings: LoopSettings) -> LoopSettings:
-    """The settings of a loop with the policy of a new loop."""
     return settings.merge(_list_changes(LoopSettings()))
 
 
@@ -119,13 +118,13 @@ def parse_custom_policy(
     """The settings of a loop for which a text stands, or what builds a policy of another kind."""
     try:
         return read_policy(text, settings)
-    except (SettingError, LoopSettingsError) as reason:
+    except (SettingError, ServiceError) as reason:
         if text.strip().startswith("-"):
-            raise EvaluationError("policy", str(reason), "policies") from None
+            raise ServiceError("policy", str(reason), "policies") from None
     try:
         return parse_candidate(text)
     except SettingError as reason:
-        raise EvaluationError("policy", str(reason), "policies") from None
+        raise ServiceError("policy", str(reason), "policies") from None
 
 
 def read_custom_policy(custom: PolicyRequest, settings: LoopSettings) -> ComparedPolicy:

@@ -30,7 +30,7 @@ from windvane.service.clock import (
     format_date,
     parse_date,
 )
-from windvane.service.errors import EvaluationError, ServiceError
+from windvane.service.errors import ServiceError
 from windvane.service.evaluations.compared_policies import check_policies
 from windvane.service.evaluations.records import (
     CONFIDENCE,
@@ -174,7 +174,7 @@ class Evaluations:
         put = PutEvaluation(loop.id, key, contract.name, type_, text, now)
         done = await self._service.write(put, timeout=WRITE_TIMEOUT_SECONDS)
         if done == "full":
-            raise EvaluationError("full", "the loop has too many evaluations: delete some")
+            raise ServiceError("full", "the loop has too many evaluations: delete some")
         self._has_work.set()
         return await self.find(loop_name, key)
 
@@ -182,17 +182,16 @@ class Evaluations:
         count = count_decisions(self._service.store, loop.id, contract.since, contract.until)
         if count == 0:
             message = "there is no decision between startTime and endTime"
-            raise EvaluationError("no logs", message, "startTime")
+            raise ServiceError("no logs", message, "startTime")
         if count > MAX_EVALUATED_DECISIONS:
             message = f"{count} decisions are more than {MAX_EVALUATED_DECISIONS}: take less time"
-            raise EvaluationError("too many logs", message, "startTime")
+            raise ServiceError("too many logs", message, "startTime")
 
     async def find(self, loop_name: str, key: str) -> EvaluationRow:
-        """Find an evaluation by its id on the wire."""
         loop = await self._service.get_loop(loop_name)
         row = await asyncio.to_thread(find_evaluation, self._service.store, loop.id, key)
         if row is None:
-            raise EvaluationError("unknown", f"there is no evaluation with the id {key[:80]!r}")
+            raise ServiceError("unknown", f"there is no evaluation with the id {key[:80]!r}")
         return row
 
     async def list_rows(self, loop_name: str, type_: str | None = None) -> Sequence[EvaluationRow]:
@@ -220,12 +219,12 @@ class Evaluations:
         row = await self.find(loop_name, key)
         if row.status in (RUNNING, FAILED, TIMEOUT) or row.outcome is None:
             message = f"the evaluation {key[:80]!r} has no result: its status is {row.status}"
-            raise EvaluationError("not ended", message, "evaluationId")
+            raise ServiceError("not ended", message, "evaluationId")
         outcome = decode_outcome(row.outcome)
         policy = find_policy(outcome, policy_name)
         if policy is None or policy.changes is None:
             message = f"the evaluation has no policy {policy_name[:80]!r} that a loop can run"
-            raise EvaluationError("no settings", message, "policyName")
+            raise ServiceError("no settings", message, "policyName")
         if not policy.changes:
             return
         if policy.result["gain"]["verdict"] != "better" or policy.problems or outcome.doubt:
@@ -233,13 +232,17 @@ class Evaluations:
                 f"keep what you have: {policy_name[:80]!r} is not better than the present settings "
                 f"with {CONFIDENCE}; PUT configurations/policy changes settings anyway"
             )
-            raise EvaluationError("not better", message, "policyName")
+            raise ServiceError("not better", message, "policyName")
         await self._service.change_settings(loop_name, policy.changes, by)
 
     async def run(self) -> None:
         """Run what was asked for, one after the other, until cancelled."""
         while True:
-            await self._wait_for_work()
+            # Other servers ask for evaluations, too.
+            seconds = None if self._service.sharing is None else SHARED_INTERVAL_SECONDS
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._has_work.wait()
             self._has_work.clear()
             try:
                 await self._run_all()
@@ -254,13 +257,6 @@ class Evaluations:
                 return
             await self._run_one(rows[0])
 
-    async def _wait_for_work(self) -> None:
-        """Wait until there may be an evaluation to run; other servers ask for some, too."""
-        seconds = None if self._service.sharing is None else SHARED_INTERVAL_SECONDS
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._has_work.wait()
-
     async def _watch(self, row: EvaluationRow, task: "asyncio.Task[JobResult]") -> None:
         """Cancel a job if another server leads now, or the evaluation or its loop was deleted."""
         while True:
@@ -271,7 +267,7 @@ class Evaluations:
                     task.cancel()
 
     async def _run_one(self, row: EvaluationRow) -> None:
-        loop = self._find_loop(row.loop)
+        loop = self._service.find_loop(row.loop)
         if loop is None:
             await self._end(row, FAILED, EvaluationOutcome(error="its loop cannot be loaded"))
             return
@@ -311,9 +307,6 @@ class Evaluations:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._running = None
 
-    def _find_loop(self, id_: int) -> Loop | None:
-        return next((loop for loop in self._service.loops.values() if loop.id == id_), None)
-
     async def _finish(self, row: EvaluationRow, loop: Loop, result: JobResult) -> None:
         """Write what was found; auto-optimisation applies it."""
         for part in split_result(row.id, result.series):
@@ -324,7 +317,7 @@ class Evaluations:
             optimal = find_policy(outcome, outcome.optimal_policy)
             changes = None if optimal is None else optimal.changes
             outcome = msgspec.structs.replace(outcome, evidence=describe_evidence(outcome))
-            is_current = self._find_loop(row.loop) is loop  # another one may have its name
+            is_current = self._service.find_loop(row.loop) is loop  # another one may have its name
             if changes and is_current and loop.settings.is_auto_optimization_enabled:
                 status = APPLIED
                 await self._service.change_settings(loop.name, changes, BY_AUTO_OPTIMISATION)
@@ -342,7 +335,6 @@ class Evaluations:
 
 
 def find_policy(outcome: EvaluationOutcome, name: str) -> PolicyOutcome | None:
-    """The policy of an evaluation with a name."""
     return next((policy for policy in outcome.policies if policy.name == name), None)
 
 
@@ -397,7 +389,7 @@ async def optimize_if_due(service: Service, evaluations: Evaluations, loop: Loop
     )
     try:
         await evaluations.create(loop.name, contract, AUTO)
-    except EvaluationError as reason:
+    except ServiceError as reason:
         if reason.reason != "no logs":
             raise
         return False

@@ -13,6 +13,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
@@ -38,7 +39,6 @@ from windvane.service.schemas import (
 )
 from windvane.service.store.files.service_lock import hold_service_lock
 from windvane.service.store.log import Store
-from windvane.service.store.rows import LoopRow
 from windvane.service.store.writer.decision_operations import PutImport
 from windvane.service.store.writer.loop_operations import PutLoop
 from windvane.service.store.writer.server_operations import PutClock
@@ -53,7 +53,6 @@ API = "/personalizer/v1.0"
 NO_REWARD = "no reward is known"
 NOT_DECIDED = "the service answered it without deciding"
 Report = Callable[[int], None]  # takes how many rows were read
-_encode_json = msgspec.json.Encoder().encode
 _decode_response = msgspec.json.Decoder(ImportResponse).decode
 
 
@@ -69,32 +68,26 @@ Write = Callable[[Sequence[ImportedItem]], int]  # writes decisions; returns how
 
 
 def import_log(
-    store: Store,
-    log: SlotLog,
-    loop_name: str,
-    settings: LoopSettings | None = None,
-    report: Report | None = None,
+    store: Store, log: SlotLog, loop_name: str, report: Report | None = None
 ) -> ImportCounts:
     """Import the decisions of a log into a loop; the loop is created if there is none."""
     with hold_service_lock(store.url, timeout_seconds=0.0):
         newest = store.find_newest_time()
         now = read_wall_us() if newest is None else newest
         # Imported times lie in the past, and service time must not follow them.
-        store.submit(PutClock(now)).result()
-        loop = _find_or_create_loop(store, loop_name, settings, now)
+        store.write(PutClock(now))
+        loop = store.find_loop(check_loop_name(loop_name)) or store.write(
+            PutLoop(loop_name, LoopSettings().to_json(), now, BY_IMPORT)
+        )
         model = LearnerModel(LoopSettings.from_json(loop.settings))
         last_round = store.find_last_round(loop.id)
-        next_round = 0 if last_round is None else last_round + 1
+        rounds = count(0 if last_round is None else last_round + 1)
 
         def write(items: Sequence[ImportedItem]) -> int:
-            nonlocal next_round
-            rounds = range(next_round, next_round + len(items))
-            next_round += len(items)
             rows = [
-                make_imported_decision(model, loop.id, round_, item, now)
-                for round_, item in zip(rounds, items, strict=True)
+                make_imported_decision(model, loop.id, next(rounds), item, now) for item in items
             ]
-            return store.submit(PutImport(loop.id, tuple(rows))).result().new
+            return store.write(PutImport(loop.id, tuple(rows))).new
 
         return _import_rows(log, write, ROWS_PER_COMMIT, now, report)
 
@@ -102,11 +95,10 @@ def import_log(
 def import_over_http(
     url: str, key: str | None, log: SlotLog, loop_name: str, report: Report | None = None
 ) -> ImportCounts:
-    """Import the decisions of a log into a loop of a running service."""
     path = f"{url.rstrip('/')}/loops/{quote(check_loop_name(loop_name))}{API}/decisions"
 
     def write(items: Sequence[ImportedItem]) -> int:
-        body = _encode_json(ImportRequest(list(items)))
+        body = msgspec.json.encode(ImportRequest(list(items)))
         if len(body) > MAX_REQUEST_BYTES and len(items) > 1:
             middle = len(items) // 2
             return write(items[:middle]) + write(items[middle:])
@@ -143,18 +135,6 @@ def _read_reason(error: HTTPError) -> str:
         return str(json.loads(error.read())["error"]["message"])
     except (ValueError, KeyError, TypeError):
         return error.reason
-
-
-def _find_or_create_loop(
-    store: Store, name: str, settings: LoopSettings | None, at: int
-) -> LoopRow:
-    loop = store.find_loop(check_loop_name(name))
-    if loop is not None and settings is not None:
-        raise SettingError(f"import: the loop {name!r} exists and keeps its settings")
-    if loop is None:
-        chosen = (settings or LoopSettings()).to_json()
-        loop = store.submit(PutLoop(name, chosen, at, BY_IMPORT)).result()
-    return loop
 
 
 def _import_rows(

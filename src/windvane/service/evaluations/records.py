@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from windvane.service.errors import EvaluationError
+from windvane.service.errors import ServiceError
 from windvane.service.schemas import MAX_ARGUMENTS_LENGTH, Name
 
 ALPHA = 0.05  # the chance that any of the compared policies is wrongly called better or worse
@@ -58,15 +58,15 @@ decode_job = msgspec.json.Decoder(Job).decode
 def check_contract(contract: EvaluationContract) -> None:
     """Refuse a contract that breaks a rule which its types do not state."""
     if "\0" in contract.name:
-        raise EvaluationError("contract", "name must have no character NUL", "name")
+        raise ServiceError("contract", "name must have no character NUL", "name")
     if contract.since >= contract.until:
-        raise EvaluationError("contract", "startTime must be before endTime", "startTime")
+        raise ServiceError("contract", "startTime must be before endTime", "startTime")
     names = [policy.name for policy in contract.policies]
     if taken := [name for name in names if RESERVED_NAME.fullmatch(name)]:
         message = f"the name {taken[0]!r} is the service's own"
-        raise EvaluationError("duplicate", message, "policies")
+        raise ServiceError("duplicate", message, "policies")
     if len(set(names)) < len(names):
-        raise EvaluationError("duplicate", "the names of policies must be distinct", "policies")
+        raise ServiceError("duplicate", "the names of policies must be distinct", "policies")
 
 
 class IpsSums(msgspec.Struct, frozen=True):

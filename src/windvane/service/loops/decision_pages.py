@@ -7,10 +7,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from windvane.service.clock import MICROSECONDS_PER_SECOND, to_datetime
-from windvane.service.errors import TooManyRequestsError
+from windvane.service.errors import ServiceError
 from windvane.service.loops.loop import Loop
 from windvane.service.schemas import DecisionPage, Ranked, StreamedDecision
 from windvane.service.store.decision_queries import StreamRow, read_stream_page
@@ -50,37 +51,30 @@ class DecisionStream:
         self._closing.set()
 
     async def read(
-        self,
-        loop: Loop,
-        query: StreamQuery,
-        render: Callable[[DecisionPage], bytes],
-        is_gone: Callable[[], Awaitable[bool]],
+        self, loop: Loop, query: StreamQuery, is_gone: Callable[[], Awaitable[bool]]
     ) -> bytes:
-        """Read and render a page; one that would be empty is read again until the wait is over.
+        """Read a page as JSON; one that would be empty is read again until the wait is over.
 
         `is_gone` says whether the reader has left.
         """
         deadline = time.monotonic() + query.wait_seconds
-        page = await self._read(loop, query, render)
+        page = await self._read(loop, query)
         if page is None and query.wait_seconds > 0.0:
-            self._check_room()
+            if self._waiting_count >= MAX_WAITING_READERS:
+                message = f"{MAX_WAITING_READERS} readers wait for decisions, no more can wait"
+                raise ServiceError("too many", message, "wait", RETRY_AFTER_SECONDS)
             self._waiting_count += 1
             try:
-                await self._wait_for_more(loop, query, deadline, is_gone)
+                await self._wait_for_more(loop, query._replace(limit=1), deadline, is_gone)
             finally:
                 self._waiting_count -= 1
-            page = await self._read(loop, query, render)
-        return render(DecisionPage([], query.after)) if page is None else page
-
-    def _check_room(self) -> None:
-        if self._waiting_count >= MAX_WAITING_READERS:
-            message = f"{MAX_WAITING_READERS} readers wait for decisions, no more can wait"
-            raise TooManyRequestsError(message, "wait", RETRY_AFTER_SECONDS)
+            page = await self._read(loop, query)
+        return page or msgspec.json.encode(DecisionPage([], query.after))
 
     async def _wait_for_more(
         self,
         loop: Loop,
-        query: StreamQuery,
+        first: StreamQuery,
         deadline: float,
         is_gone: Callable[[], Awaitable[bool]],
     ) -> None:
@@ -88,35 +82,23 @@ class DecisionStream:
 
         The log is polled, because decisions of other processes are in it too.
         """
-        first = query._replace(limit=1)
         while (seconds := deadline - time.monotonic()) > 0.0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), min(POLL_SECONDS, seconds))
-            if self._closing.is_set() or await is_gone():
-                return
-            if await self._read(loop, first, _render_nothing) is not None:
+            if self._closing.is_set() or await is_gone() or await self._read(loop, first):
                 return
 
-    async def _read(
-        self, loop: Loop, query: StreamQuery, render: Callable[[DecisionPage], bytes]
-    ) -> bytes | None:
-        """Read and render a page in a thread; None if it is empty."""
+    async def _read(self, loop: Loop, query: StreamQuery) -> bytes | None:
         async with self._reading:
-            return await asyncio.to_thread(_read_and_render, loop, query, render)
+            return await asyncio.to_thread(_read_page, loop, query)
 
 
-def _render_nothing(page: DecisionPage) -> bytes:
-    return b""
-
-
-def _read_and_render(
-    loop: Loop, query: StreamQuery, render: Callable[[DecisionPage], bytes]
-) -> bytes | None:
-    terms = loop.terms
+def _read_page(loop: Loop, query: StreamQuery) -> bytes | None:
+    """Read a page as JSON; None if it is empty."""
     # All rewards that arrived before this time are in the log.
     arrived_until = loop.clock.now_us() - FINAL_MARGIN_US
     rows = read_stream_page(loop.store, loop.id, query.after, query.limit)
-    is_final = [_is_final(row, terms, arrived_until) for row in rows]
+    is_final = [_is_final(row, loop.terms, arrived_until) for row in rows]
     if query.only_final and not all(is_final):
         rows = rows[: is_final.index(False)]
     if not rows:
@@ -126,7 +108,7 @@ def _read_and_render(
         for row, final in zip(rows, is_final, strict=False)
         if (decision := _to_decision(row, final, loop.name)) is not None
     ]
-    return render(DecisionPage(decisions, rows[-1].id))
+    return msgspec.json.encode(DecisionPage(decisions, rows[-1].id))
 
 
 def _is_final(row: StreamRow, terms: RewardTerms, arrived_until: int) -> bool:

@@ -5,30 +5,27 @@ mode `Imported`. Learning needs no probabilities: those that are not known are N
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 
 import msgspec
 import numpy as np
 
 from windvane.errors import FeatureError
 from windvane.features.packed_features import pack_actions
-from windvane.service.errors import RankRequestError
+from windvane.service.clock import to_microseconds
+from windvane.service.errors import ServiceError
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.loops.rank_requests import check_event_id, cut_offer
 from windvane.service.schemas import ImportedItem
 from windvane.service.store.rows import IMPORTED, DecisionRow
 from windvane.service.store.writer.decision_operations import ImportedDecision
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_encode_json = msgspec.json.Encoder().encode
-
 
 def make_imported_decision(
     model: LearnerModel, loop: int, round_: int, item: ImportedItem, now: int
 ) -> ImportedDecision:
-    """Check a decision, and make its row; raises a RankRequestError."""
+    """Check a decision, and make its row; raises a ServiceError."""
     ids = [action.id for action in item.actions]
-    at = (item.time - EPOCH) // timedelta(microseconds=1)
+    at = to_microseconds(item.time)
     check_event_id(item.event_id)
     _require(len(set(ids)) == len(ids), "the ids of the actions must differ", "actions")
     _require(item.reward_action_id in ids, "the action must be offered", "rewardActionId")
@@ -37,17 +34,17 @@ def make_imported_decision(
     _require(len(shares) == len(ids), "there must be one for each action", "probabilities")
     _require(all(p is None or 0 <= p <= 1 for p in shares), "must lie in [0, 1]", "probabilities")
     chosen = ids.index(item.reward_action_id)
-    offer = _encode_json(item.actions).decode()
+    offer = msgspec.json.encode(item.actions).decode()
     parts = {
         "contextFeatures": item.context_features,
         "actions": msgspec.Raw(offer.encode()),
         "excludedActions": item.excluded_actions,
     }
-    rest, offer_at = cut_offer(_encode_json(parts).decode(), offer)
+    rest, offer_at = cut_offer(msgspec.json.encode(parts).decode(), offer)
     try:
         features = model.encode_action(item.context_features, pack_actions(item.actions), chosen)
     except FeatureError as reason:
-        raise RankRequestError(str(reason), "features") from None
+        raise ServiceError("rank", str(reason), "features") from None
     decision = DecisionRow(
         loop=loop,
         event_id=item.event_id,
@@ -59,7 +56,7 @@ def make_imported_decision(
         chosen=chosen,
         features=features,
         probabilities=np.array(shares, float).tobytes(),  # None becomes NaN
-        actions=_encode_json(ids).decode(),
+        actions=msgspec.json.encode(ids).decode(),
         request=rest or "",
         offer=offer,
         offer_at=offer_at,
@@ -75,11 +72,12 @@ def make_imported_decisions(
     for place, (round_, item) in enumerate(zip(rounds, items, strict=True)):
         try:
             rows.append(make_imported_decision(model, loop, round_, item, now))
-        except RankRequestError as reason:
-            raise RankRequestError(f"decisions[{place}]: {reason}", reason.target) from None
+        except ServiceError as error:
+            message = f"decisions[{place}]: {error}"
+            raise ServiceError(error.reason, message, error.target) from None
     return tuple(rows)
 
 
 def _require(holds: bool, demand: str, target: str) -> None:
     if not holds:
-        raise RankRequestError(f"{target}: {demand}", target)
+        raise ServiceError("rank", f"{target}: {demand}", target)

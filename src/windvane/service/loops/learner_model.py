@@ -68,8 +68,6 @@ class LearningState(NamedTuple):
     losses: tuple[float, ...]  # of each: nats by which it predicted worse than the best, lately
     leader: int  # the place of the half-life in force
     in_rounds: bool  # whether half-lives count in rounds; otherwise in seconds
-    lead_lesson: int  # how many rewards had been learned when it took the lead
-    lead_at: float  # the newest decision then, on the clock of the half-life
     noise: float  # the standard deviation of rewards around their predictions
     share: float  # of the noise: the scale of exploration
 
@@ -84,7 +82,6 @@ class LearnerModel:
 
     @classmethod
     def load(cls, settings: LoopSettings, saved: bytes) -> "LearnerModel":
-        """Load a saved model."""
         return cls(settings, Learner.load(io.BytesIO(saved)))
 
     @property
@@ -213,8 +210,6 @@ class LearnerModel:
             losses=tuple(float(losses[bank.rules.half_lives == each].min()) for each in half_lives),
             leader=half_lives.index(bank.leader_half_life),
             in_rounds=self.learner.ages_in_rounds,
-            lead_lesson=bank.lead.lesson,
-            lead_at=bank.lead.at,
             noise=bank.noise,
             share=bank.rules.share,
         )

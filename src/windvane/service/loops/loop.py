@@ -1,7 +1,6 @@
 """One loop: how it decides. What it has learned is the fold over its log (`sharing/fold.py`)."""
 
 import asyncio
-import heapq
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,8 +9,8 @@ import msgspec
 import numpy as np
 
 from windvane.errors import FeatureError
-from windvane.service.clock import MICROSECONDS_PER_SECOND, ClockStep, ServiceClock
-from windvane.service.errors import RankRequestError
+from windvane.service.clock import ServiceClock
+from windvane.service.errors import ServiceError
 from windvane.service.loops.learner_model import Choice
 from windvane.service.loops.rank_requests import OfferedActions, cut_offer, make_event_id
 from windvane.service.schemas import RankOptions
@@ -23,47 +22,6 @@ from windvane.service.store.rows import DecisionRow, LoopRow
 MAX_SHORT_TEXT = 1 << 15  # characters of a rank request
 MAX_SHORT_CROSSINGS = 1 << 17  # of context and actions, estimated from the size of their text
 CHARACTERS_PER_NUMBER = 4  # of a request with many features; two are the fewest
-_encode_json = msgspec.json.Encoder().encode
-
-
-class ExpirySchedule:
-    """The seconds in which a loop made decisions that may still wait for their reward.
-
-    A decision that got its reward stays in the schedule until its wait is over: a search for
-    expired decisions that finds none is harmless. One entry stands for all decisions of a second.
-    """
-
-    def __init__(self) -> None:
-        self._seconds: set[int] = set()
-        self._queue: list[int] = []  # a heap of the same seconds
-        self._last_added = -1
-
-    def add(self, at_us: int) -> None:
-        """Add a decision that was made at a time and waits for its reward."""
-        second = at_us // MICROSECONDS_PER_SECOND
-        if second != self._last_added:
-            self._last_added = second
-            if second not in self._seconds:
-                self._seconds.add(second)
-                heapq.heappush(self._queue, second)
-
-    def is_due(self, before_us: int) -> bool:
-        """Whether a decision made before a time may wait for its reward."""
-        return bool(self._queue) and self._queue[0] * MICROSECONDS_PER_SECOND < before_us
-
-    def step(self, step: ClockStep) -> None:
-        """Add the times to which a step of service time moves the waits of earlier decisions."""
-        for second in list(self._seconds):
-            first = second * MICROSECONDS_PER_SECOND
-            if first <= step.before_us:
-                self.add(first + step.length_us)
-                self.add(first + step.length_us + MICROSECONDS_PER_SECOND - 1)
-
-    def remove_before(self, before_us: int) -> None:
-        """Remove the decisions made before a time, once none of them waits any more."""
-        while self._queue and (self._queue[0] + 1) * MICROSECONDS_PER_SECOND <= before_us:
-            self._seconds.discard(heapq.heappop(self._queue))
-            self._last_added = -1
 
 
 class PostponedDeletion(NamedTuple):
@@ -78,7 +36,6 @@ class Loop(LogFold):
 
     def __init__(self, row: LoopRow, store: LogReader, clock: ServiceClock | None = None) -> None:
         super().__init__(row, store, clock or ServiceClock(store.find_newest_time()))
-        self.expiries = ExpirySchedule()
         self.changing = asyncio.Lock()  # one change of settings at a time: each reads the last
         self.saving = asyncio.Lock()  # one snapshot at a time: each deletes the parts of others
         self.postponed: PostponedDeletion | None = None  # what retention has not deleted yet
@@ -101,7 +58,7 @@ class Loop(LogFold):
         at = self.clock.now_us()
         event_id = request.event_id or make_event_id(at)
         if "\0" in event_id:
-            raise RankRequestError("eventId must have no NUL", "eventId")
+            raise ServiceError("rank", "eventId must have no NUL", "eventId")
         places = offer.places_without(request.excluded_actions)
         chosen = places[0]
         features = None
@@ -121,8 +78,7 @@ class Loop(LogFold):
                 probabilities = np.zeros(len(offer.ids))
                 probabilities[places] = choice.probabilities
             features = None if mode == "LoggingOnly" else choice.features
-        rest, offer_at = cut_offer(text, offer.text, offer.last_start)
-        offer.last_start = offer_at or 0
+        rest, offer_at = cut_offer(text, offer.text)
         return DecisionRow(
             loop=self.id,
             event_id=event_id,
@@ -135,7 +91,7 @@ class Loop(LogFold):
             features=features,
             probabilities=probabilities.tobytes(),
             actions=offer.ids_json,
-            request=rest or _encode_json(request).decode(),
+            request=rest or msgspec.json.encode(request).decode(),
             offer=None if offer_at is None else offer.text,
             offer_at=offer_at,
         )
@@ -156,7 +112,7 @@ class Loop(LogFold):
                 return choice
             features = self.model.encode_action(context, actions, places[0])
         except FeatureError as reason:
-            raise RankRequestError(str(reason), "features") from None
+            raise ServiceError("rank", str(reason), "features") from None
         self._apprentice_decisions += 1
         self._apprentice_agreements += choice.chosen == 0
         baseline = np.zeros(len(places))

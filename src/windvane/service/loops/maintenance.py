@@ -62,7 +62,7 @@ async def start_sweeps(
     service: Service, busy: Container[str] = ()
 ) -> dict[str, "asyncio.Task[None]"]:
     """Start to sweep each loop that needs it and is not busy; returns the tasks by loop."""
-    due = await _find_due_loops(service)
+    due = await find_due_loops(service)
     tasks = {}
     for number, loop in enumerate(list(service.loops.values())):
         is_due = loop.id in due
@@ -75,22 +75,16 @@ async def start_sweeps(
     return tasks
 
 
-async def _find_due_loops(service: Service) -> set[int]:
-    """Find the loops (ids) with decisions whose wait may be over.
-
-    If other servers share the log, only the log knows all their decisions.
-    """
+async def find_due_loops(service: Service) -> set[int]:
+    """Find the loops (ids) with decisions whose wait is over; none if the log cannot be read."""
     now = service.clock.now_us()
-    loops = list(service.loops.values())
-    if service.sharing is None:
-        return {loop.id for loop in loops if loop.expiries.is_due(now - loop.terms.wait_us)}
     try:
         oldest = await asyncio.to_thread(service.store.find_oldest_waits)
     except StoreError:
         return set()
     return {
         loop.id
-        for loop in loops
+        for loop in service.loops.values()
         if oldest.get(loop.id, now) < service.bound_expiry(now, loop.terms.wait_us)
     }
 
@@ -118,7 +112,6 @@ async def expire_decisions(service: Service, loop: Loop) -> None:
         done = await service.write(expire, loop)
         await loop.work.wait()
         if done.closed < expire.limit:
-            loop.expiries.remove_before(expire.before)
             return
 
 
@@ -214,8 +207,6 @@ async def compare_clocks(service: Service) -> None:
     """Compare once; a step is submitted before anything that is dated after it."""
     if (step := service.clock.compare()) is not None:
         service.unwritten_steps.append(step)
-        for loop in service.loops.values():
-            loop.expiries.step(step)
         logger.warning("service time stepped forward to the wall clock")
     while service.unwritten_steps:
         await service.write(StepClock(*service.unwritten_steps[0]))

@@ -1,12 +1,11 @@
 """Rank requests and their answers: event ids, offered actions, explanations."""
 
-import os
-from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from functools import cached_property
+from secrets import token_urlsafe
 
 import msgspec
-import numpy as np
+from msgspec.structs import replace
 
 from windvane.errors import FeatureError
 from windvane.features.json_reader import FeatureList, JsonObjects
@@ -16,7 +15,7 @@ from windvane.features.packed_features import (
     PackedActions,
     pack_actions,
 )
-from windvane.service.errors import EventIdError, RankRequestError
+from windvane.service.errors import ServiceError
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.schemas import (
     Action,
@@ -25,9 +24,7 @@ from windvane.service.schemas import (
     ExplainedRankResponse,
     FeatureScore,
     RankOptions,
-    RankResponse,
 )
-from windvane.service.store.rows import DecisionRow, render_answer
 
 MAX_EVENT_ID_LENGTH = 256
 MAX_CACHED_BYTES = 1 << 14  # of JSON
@@ -35,12 +32,9 @@ MAX_CACHE_BYTES = 1 << 24  # of all parsed offers that are cached
 BYTES_PER_JSON_BYTE = 20  # of parsed and packed actions, about
 MAX_EXPLAINED_ACTIONS = 50  # the first ones of a request
 MAX_EXPLAINED_FEATURES = 100  # of an action, those that add most
-_RANDOM_BYTES_PER_EVENT = 9  # a multiple of 3, of which base64 makes whole letters
-_EVENTS_PER_SYSTEM_CALL = 256
-_random_suffixes: list[str] = []
-_encode_json = msgspec.json.Encoder().encode
+RANDOM_BYTES_PER_EVENT = 9  # a multiple of 3, of which base64 makes whole letters
 _decode_actions = msgspec.json.Decoder(Actions).decode
-_decode_answer = msgspec.json.Decoder(RankResponse).decode
+_decode_answer = msgspec.json.Decoder(ExplainedRankResponse).decode
 
 
 def make_event_id(at_us: int) -> str:
@@ -48,19 +42,14 @@ def make_event_id(at_us: int) -> str:
 
     Ids sort by time, which keeps a database index compact.
     """
-    if not _random_suffixes:
-        random_bytes = os.urandom(_RANDOM_BYTES_PER_EVENT * _EVENTS_PER_SYSTEM_CALL)
-        letters = urlsafe_b64encode(random_bytes).decode()
-        width = len(letters) // _EVENTS_PER_SYSTEM_CALL
-        _random_suffixes.extend(letters[k : k + width] for k in range(0, len(letters), width))
-    return f"{at_us:013x}{_random_suffixes.pop()}"
+    return f"{at_us:013x}{token_urlsafe(RANDOM_BYTES_PER_EVENT)}"
 
 
 def check_event_id(event_id: str) -> None:
     """Refuse an event id that the log cannot hold."""
     if len(event_id) > MAX_EVENT_ID_LENGTH or "\0" in event_id:
         message = f"eventId must have at most {MAX_EVENT_ID_LENGTH} characters, none of them NUL"
-        raise EventIdError(message, "eventId")
+        raise ServiceError("event id", message, "eventId")
 
 
 class OfferedActions:
@@ -72,10 +61,9 @@ class OfferedActions:
         self.text_size = len(text or "")  # characters of the JSON
         self.ids = [action.id for action in actions]
         if len(set(self.ids)) < len(self.ids):
-            raise RankRequestError("actions: ids must be distinct", "actions")
-        self.ids_json = _encode_json(self.ids).decode()  # as the log keeps them
+            raise ServiceError("rank", "actions: ids must be distinct", "actions")
+        self.ids_json = msgspec.json.encode(self.ids).decode()  # as the log keeps them
         self._all_places = range(len(self.ids))
-        self.last_start = 0  # of this text in the last request that had it
 
     @cached_property
     def packed_actions(self) -> PackedActions:
@@ -88,24 +76,22 @@ class OfferedActions:
             context_numbers = len(FeatureList("the context", context).numbers)
             self.packed_actions = pack_actions(self.actions, context_numbers)
         except FeatureError as reason:
-            raise RankRequestError(str(reason), "features") from None
+            raise ServiceError("rank", str(reason), "features") from None
 
     def places_without(self, excluded: Sequence[str]) -> Sequence[int]:
-        """The places of the actions that are not excluded."""
         if not excluded:
             return self._all_places
         excluded_ids = set(excluded)
         if unknown := sorted(excluded_ids - set(self.ids)):
             message = f"excludedActions: {unknown[0]!r} is not among the actions"
-            raise RankRequestError(message, "excludedActions")
+            raise ServiceError("rank", message, "excludedActions")
         places = [place for place, id_ in enumerate(self.ids) if id_ not in excluded_ids]
         if not places:
-            raise RankRequestError("actions: all are excluded", "excludedActions")
+            raise ServiceError("rank", "actions: all are excluded", "excludedActions")
         return places
 
 
 def parse_offer(text: bytes) -> OfferedActions:
-    """The offer of a JSON list of actions."""
     return _offers_by_text[text] if len(text) <= MAX_CACHED_BYTES else _parse(text)
 
 
@@ -125,28 +111,15 @@ def _measure_offer(text: bytes, offer: OfferedActions) -> int:
 _offers_by_text = BoundedCache(_parse, _measure_offer, MAX_CACHE_BYTES)
 
 
-def cut_offer(
-    text: str | None, offer_text: str | None, likely_at: int = 0
-) -> tuple[str | None, int | None]:
+def cut_offer(text: str | None, offer_text: str | None) -> tuple[str | None, int | None]:
     """Cut the offered actions out of a request: the rest, and how long it is before the gap.
 
-    The place is None if the text of the actions is not in the request. `likely_at` is tried first.
+    The place is None if the text of the actions is not in the request.
     """
-    if text is None or offer_text is None:
-        return text, None
-    is_likely = text.startswith(offer_text, likely_at)
-    offer_at = likely_at if is_likely else text.find(offer_text)
-    if offer_at < 0:
+    offer_at = -1 if text is None or offer_text is None else text.find(offer_text)
+    if text is None or offer_text is None or offer_at < 0:
         return text, None
     return text[:offer_at] + text[offer_at + len(offer_text) :], offer_at
-
-
-def render(decision: DecisionRow, offer: OfferedActions) -> bytes:
-    """The answer to the rank request of a decision."""
-    probabilities = np.frombuffer(decision.probabilities).tolist()
-    return render_answer(
-        decision.event_id, offer.ids, probabilities, decision.chosen, decision.degraded
-    )
 
 
 def explain_actions(
@@ -173,13 +146,4 @@ def explain_actions(
 
 def add_explanation(answer: bytes, explanations: list[ActionExplanation]) -> bytes:
     """The answer to a rank request with explanations."""
-    ranked = _decode_answer(answer)
-    return _encode_json(
-        ExplainedRankResponse(
-            ranked.ranking,
-            ranked.event_id,
-            ranked.reward_action_id,
-            ranked.degraded,
-            explanations,
-        )
-    )
+    return msgspec.json.encode(replace(_decode_answer(answer), inference_explanation=explanations))

@@ -9,12 +9,11 @@ If other servers share the log, a loop also learns what they write: see `windvan
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from windvane.errors import StoreError
 from windvane.service.clock import (
@@ -23,14 +22,7 @@ from windvane.service.clock import (
     ServiceClock,
     format_seconds,
 )
-from windvane.service.errors import (
-    LoopExistsError,
-    RankRequestError,
-    RewardRequestError,
-    TooManyRequestsError,
-    UnknownEventError,
-    UnknownLoopError,
-)
+from windvane.service.errors import ServiceError
 from windvane.service.loops.decision_pages import DecisionStream
 from windvane.service.loops.imports import make_imported_decisions
 from windvane.service.loops.loop import Loop
@@ -39,16 +31,15 @@ from windvane.service.loops.rank_requests import (
     add_explanation,
     check_event_id,
     explain_actions,
-    render,
 )
 from windvane.service.loops.settings import LOOP_NAME, LoopSettings, check_loop_name
 from windvane.service.loops.withdrawals import Withdrawals
-from windvane.service.schemas import ImportedItem, RankOptions
-from windvane.service.sharing.fold import FORGET, restore_if_outdated, teach
+from windvane.service.schemas import ImportedItem, RankOptions, RewardItem
+from windvane.service.sharing.fold import FORGET, teach
 from windvane.service.sharing.servers import MAX_SKEW_SECONDS, LogSharing, RoundSupply
 from windvane.service.store.files.data_directory import OpenedFiles
 from windvane.service.store.log import LogReader
-from windvane.service.store.rows import DecisionRow, LogPosition, LoopRow
+from windvane.service.store.rows import DecisionRow, LogPosition, LoopRow, get_answer
 from windvane.service.store.writer.decision_operations import (
     Activate,
     ImportedDecision,
@@ -71,9 +62,8 @@ from windvane.service.store.writer.loop_operations import (
 from windvane.service.store.writer.reward_operations import (
     MAX_REWARDS_PER_EVENT,
     REFUSED,
+    MatchResult,
     PutReward,
-    PutRewards,
-    RewardEntry,
 )
 from windvane.service.store.writer.server_operations import RoundRange, TakeRounds
 from windvane.service.store.writer.writer_client import WriterClient
@@ -82,7 +72,7 @@ WRITE_TIMEOUT_SECONDS = 2.0  # seconds until a request gives up on the log
 DEGRADED_WRITE_TIMEOUT_SECONDS = 0.2  # the same for a rank request while the log fails
 MAX_REQUEST_ID_LENGTH = 256
 MAX_WAITING_BATCH_REWARDS = 10_000  # rewards of batches on their way to the log
-SLICE_REWARDS = 250  # of a batch in one write: some ten milliseconds
+SLICE_REWARDS = 250  # of a batch that are written at a time: some ten milliseconds
 FILES = "files"  # the kind of failure of a log whose files are gone
 NO_WRITER = "the writer process has ended; a new one is started"
 WRITER_BEHIND = "there is no writer process, or too many decisions wait for it"
@@ -117,9 +107,6 @@ class LoopRegistry:
             raise StoreError(f"serve: the loops cannot be loaded ({reasons})", "broken")
         for reason in self.failures.values():
             logger.error(reason)
-        for loop_id, at in store.list_waiting_times():
-            if loop_id in self._loops_by_id:
-                self._loops_by_id[loop_id].expiries.add(at)
 
     def has(self, name: str) -> bool:
         """Whether the log has a loop of this name, loaded or not."""
@@ -133,7 +120,7 @@ class LoopRegistry:
             is_possible = LOOP_NAME.fullmatch(name)
             loop = await asyncio.to_thread(self._load, name) if is_possible else None
             if loop is None:
-                raise UnknownLoopError(f"there is no loop {name!r}", "loop")
+                raise ServiceError("unknown loop", f"there is no loop {name!r}", "loop")
             self._add(loop)
         return self.loops[name]
 
@@ -167,12 +154,7 @@ class LoopRegistry:
 
     def _load(self, name: str) -> Loop | None:
         row = self._store.find_loop(name)
-        if row is None:
-            return None
-        loop = Loop(row, self._store, self._clock)
-        for _, at in self._store.list_waiting_times(loop.id):
-            loop.expiries.add(at)
-        return loop
+        return None if row is None else Loop(row, self._store, self._clock)
 
     def _add(self, loop: Loop) -> None:
         if loop.name in self.loops:  # it was loaded meanwhile
@@ -209,6 +191,9 @@ class Service:
         self._files = OpenedFiles(store.url)
         self._registry = LoopRegistry(store, self.clock, self._prepare_loop)
         self.loops = self._registry.loops
+        self.has_loop = self._registry.has
+        self.get_loop = self._registry.get
+        self.find_loop = self._registry.find_by_id
         writer.on_replacement = self._reload_loops
         writer.on_news = self.take_news
 
@@ -243,14 +228,6 @@ class Service:
         else:
             self.writer.failures.note_recovery(FILES)
 
-    def has_loop(self, name: str) -> bool:
-        """Whether the log has a loop of this name, loaded or not."""
-        return self._registry.has(name)
-
-    async def get_loop(self, name: str) -> Loop:
-        """The loop of a name; one that another process created is loaded on first use."""
-        return await self._registry.get(name)
-
     def _prepare_loop(self, loop: Loop) -> None:
         """Let a loop take its rounds from the log, if other servers can write to the log."""
         if self.sharing is not None:
@@ -269,7 +246,7 @@ class Service:
         except StoreError as reason:
             if reason.kind != "refused":
                 raise
-            raise LoopExistsError(f"there is a loop {name!r} already", "name") from None
+            raise ServiceError("loop exists", f"there is a loop {name!r} already", "name") from None
         if name in self.loops and self.loops[name].id != row.id:
             self._drop_loop(self.loops[name].id)  # another process has deleted it
         return await self.get_loop(name)
@@ -282,7 +259,7 @@ class Service:
         is_possible = LOOP_NAME.fullmatch(name)
         row = await asyncio.to_thread(self.store.find_loop, name) if is_possible else None
         if row is None:
-            raise UnknownLoopError(f"there is no loop {name!r}", "loop")
+            raise ServiceError("unknown loop", f"there is no loop {name!r}", "loop")
         await self.write(DeleteLoop(row.id, self.clock.now_us()), timeout=WRITE_TIMEOUT_SECONDS)
         self._drop_loop(row.id)
         logger.info("loop deleted", extra={"facts": {"loop": name, "id": row.id, "by": by}})
@@ -324,7 +301,7 @@ class Service:
         if not (self.writer.is_ready and self.withdrawals.has_room()):
             self.writer.failures.add("PutDecision", WRITER_BEHIND, is_vague=True)
             replacement = self._degrade(loop, request, offer, text, WRITER_BEHIND)
-            return render(replacement, offer)
+            return get_answer(replacement)
         round_ = None
         if loop.rounds is not None:
             try:
@@ -332,7 +309,7 @@ class Service:
             except (StoreError, TimeoutError) as reason:
                 _raise_if_gone(reason)
                 why = str(reason) or TOO_LONG
-                return render(self._degrade(loop, request, offer, text, why), offer)
+                return get_answer(self._degrade(loop, request, offer, text, why))
         is_long = loop.is_long_rank(offer, len(text))
         if loop.work.can_run_now(is_long):
             decision = self._decide(loop, request, offer, text, round_)
@@ -345,14 +322,12 @@ class Service:
         is_submitted = False
         self.withdrawals.begin_decision(decision)
         try:
-            if decision.features is not None:
-                loop.expiries.add(decision.at)
             put = PutDecision(decision, loop.terms, request.event_id is None)
             is_failing = self.writer.failures.is_log_failing
             timeout = DEGRADED_WRITE_TIMEOUT_SECONDS if is_failing else WRITE_TIMEOUT_SECONDS
             writing = self.write(put, loop, timeout)
             is_submitted = True
-            answer = render(decision, offer)  # while the log is written
+            answer = get_answer(decision)  # while the log is written
             kept = await writing
         except (StoreError, TimeoutError) as reason:
             _raise_if_gone(reason)
@@ -362,7 +337,7 @@ class Service:
                 is_submitted and reason.kind in MAYBE_COMMITTED
             ):
                 self.withdrawals.add(decision, replacement, loop.terms)
-            return render(replacement, offer)
+            return get_answer(replacement)
         finally:
             self.withdrawals.end_decision(decision)
         if not decision.degraded:
@@ -380,7 +355,7 @@ class Service:
         """A decision; a degraded one if a defect keeps the loop from choosing."""
         try:
             return loop.decide(request, offer, text, round_=round_)
-        except RankRequestError:
+        except ServiceError:
             raise
         except Exception as reason:
             self._defect = f"no choice could be made ({type(reason).__name__}: {reason})"
@@ -407,46 +382,47 @@ class Service:
         """Put a reward in the log; a second one of the same event and request id counts once."""
         loop = await self.get_loop(loop_name)
         check_event_id(event_id)
-        if not math.isfinite(value):
-            raise RewardRequestError("value must be a number")
         if request_id is not None and len(request_id) > MAX_REQUEST_ID_LENGTH:
-            raise RewardRequestError(
-                f"x-ms-client-request-id must have at most {MAX_REQUEST_ID_LENGTH} bytes"
+            raise ServiceError(
+                "reward", f"x-ms-client-request-id must have at most {MAX_REQUEST_ID_LENGTH} bytes"
             )
         loop.work.check_room()
-        put = PutReward(loop.id, event_id, value, self.read_reward_time(), loop.terms, request_id)
-        done = await self.write(put, loop, WRITE_TIMEOUT_SECONDS)
+        done = await self._write_reward(loop, event_id, value, request_id)
         if done.status == REFUSED:
             message = f"the event {event_id[:80]!r} has {MAX_REWARDS_PER_EVENT} rewards already"
-            raise TooManyRequestsError(f"{message}, the log keeps no more of it", "eventId")
+            raise ServiceError("too many", f"{message}, the log keeps no more of it", "eventId")
 
-    async def put_rewards(self, loop_name: str, entries: Sequence[RewardEntry]) -> Sequence[str]:
+    def _write_reward(
+        self, loop: Loop, event_id: str, value: float, request_id: str | None
+    ) -> "asyncio.Future[MatchResult]":
+        put = PutReward(loop.id, event_id, value, self.read_reward_time(), loop.terms, request_id)
+        return self.write(put, loop, WRITE_TIMEOUT_SECONDS)
+
+    async def put_rewards(self, loop_name: str, items: Sequence[RewardItem]) -> Sequence[str]:
         """Put valid rewards in the log; returns the status of each of them.
 
         One batch is written at a time, in slices, so that no other write waits for all of it.
         """
         loop = await self.get_loop(loop_name)
-        if not entries:
-            return ()
         loop.work.check_room()
-        if self._waiting_batch_rewards + len(entries) > MAX_WAITING_BATCH_REWARDS:
+        if self._waiting_batch_rewards + len(items) > MAX_WAITING_BATCH_REWARDS:
             message = f"{self._waiting_batch_rewards} rewards of batches wait for the log"
-            raise TooManyRequestsError(f"{message}, no more are accepted", "rewards", 1)
-        self._waiting_batch_rewards += len(entries)
+            raise ServiceError("too many", f"{message}, no more are accepted", "rewards", 1)
+        self._waiting_batch_rewards += len(items)
         statuses: list[str] = []
         try:
             async with asyncio.timeout(WRITE_TIMEOUT_SECONDS):
                 await self._batch_turn.acquire()
             try:
-                for first in range(0, len(entries), SLICE_REWARDS):
-                    some = tuple(entries[first : first + SLICE_REWARDS])
-                    put = PutRewards(loop.id, some, self.read_reward_time(), loop.terms)
-                    statuses += (await self.write(put, loop, WRITE_TIMEOUT_SECONDS)).statuses
+                for first in range(0, len(items), SLICE_REWARDS):
+                    some = items[first : first + SLICE_REWARDS]
+                    writes = [self._write_reward(loop, *astuple(item)) for item in some]
+                    statuses += [done.status for done in await asyncio.gather(*writes)]
             finally:
                 self._batch_turn.release()
             return statuses
         finally:
-            self._waiting_batch_rewards -= len(entries)
+            self._waiting_batch_rewards -= len(items)
 
     async def import_decisions(
         self, loop_name: str, items: Sequence[ImportedItem]
@@ -474,7 +450,9 @@ class Service:
         activate = Activate(loop.id, event_id, self.read_reward_time(), loop.terms)
         done = await self.write(activate, loop, WRITE_TIMEOUT_SECONDS)
         if done.status == "unknown":
-            raise UnknownEventError(f"no decision has the event id {event_id!r}", "eventId")
+            raise ServiceError(
+                "unknown event", f"no decision has the event id {event_id!r}", "eventId"
+            )
 
     async def change_settings(self, name: str, changes: Mapping[str, object], by: str) -> Loop:
         """Change some settings of a loop, by their wire names; the belief stays."""
@@ -596,7 +574,7 @@ class Service:
 
     def take_news(self, news: LogNews) -> None:
         """Let a loop learn what another server, or another process of this one, has written."""
-        loop = self._registry.find_by_id(news.loop)
+        loop = self.find_loop(news.loop)
         if loop is not None and (loop.must_restore or loop.is_behind(news.lesson, news.change)):
             teach(loop, news)
 
@@ -607,9 +585,7 @@ class Service:
         """
         await self.drop_deleted_loops()
         for loop in list(self.loops.values()):
-            await loop.work.call(partial(restore_if_outdated, loop), is_long=True)
-            for _, at in await asyncio.to_thread(self.store.list_waiting_times, loop.id):
-                loop.expiries.add(at)
+            await loop.work.call(loop.restore_if_outdated, is_long=True)
 
 
 def _raise_if_gone(reason: StoreError | TimeoutError) -> None:

@@ -16,12 +16,7 @@ import msgspec
 from windvane.errors import SettingError
 from windvane.features import ALL_CROSSINGS
 from windvane.service.clock import MICROSECONDS_PER_SECOND, parse_date
-from windvane.service.errors import (
-    LoopNameError,
-    LoopSettingsError,
-    describe_invalid_value,
-    find_invalid_place,
-)
+from windvane.service.errors import ServiceError, describe_invalid_value, find_invalid_place
 from windvane.settings import (
     AUTO,
     EXPLORATION,
@@ -200,7 +195,6 @@ class LoopSettings(
             raise SettingError(f"settings: {_describe_error(values, reason)}") from None
 
     def to_json(self) -> str:
-        """These settings as JSON."""
         return msgspec.json.encode(self).decode()
 
     def merge(self, changes: Mapping[str, object]) -> "LoopSettings":
@@ -212,15 +206,14 @@ class LoopSettings(
         for name in (setting.name for setting in SETTINGS if setting.fixed):
             if merged[name] != old[name]:
                 message = f"{name} is fixed when a loop is created"
-                raise LoopSettingsError(f"{message}: the belief depends on it", name)
+                raise ServiceError("settings", f"{message}: the belief depends on it", name)
         try:
             return self.from_names(merged)
         except SettingError as reason:
-            raise LoopSettingsError(str(reason)) from None
+            raise ServiceError("settings", str(reason)) from None
 
     @property
     def reward_wait_us(self) -> int:
-        """Microseconds for which a decision waits for its reward."""
         return round(parse_seconds(self.reward_wait_time) * MICROSECONDS_PER_SECOND)
 
     @property
@@ -230,7 +223,6 @@ class LoopSettings(
 
     @property
     def finds_half_life(self) -> bool:
-        """Whether the loop finds its half-life by itself."""
         return self.half_life.strip().lower() == AUTO
 
     def build_learner(self) -> "Learner":
@@ -290,7 +282,8 @@ def _describe_values(field: msgspec.structs.FieldInfo) -> str:
 def check_loop_name(text: str) -> str:
     """The name of a loop, if it can be part of a URL."""
     if not LOOP_NAME.fullmatch(text):
-        raise LoopNameError(
+        raise ServiceError(
+            "loop name",
             "settings: a loop's name must have 1 to 64 of A-Z a-z 0-9 . _ - and must not start "
             f"with . or -, got {text[:80]!r}",
             "name",

@@ -13,18 +13,14 @@ import numpy as np
 
 from windvane.errors import StoreError
 from windvane.service.store.database import is_database_failure
-from windvane.service.store.files.withdrawal_file import (
-    RECORD_BYTES,
-    WithdrawalFile,
-    WithdrawalRecord,
-)
+from windvane.service.store.files.withdrawal_file import RECORD_BYTES, WithdrawalFile
 from windvane.service.store.log import LogReader
 from windvane.service.store.rows import DecisionRow, decode_action_ids
 from windvane.service.store.writer.decision_operations import Withdraw
 from windvane.service.store.writer.reward_operations import RewardTerms
 from windvane.service.store.writer.writer_client import WriterClient
 
-NUMBERS_BYTES = 64  # for all but the event id and the actions in a record
+NUMBERS_BYTES = 80  # for all but the event id and the actions in a record
 REPLAY_TERMS = RewardTerms(wait_us=0)  # nothing is learned, so the wait time does not matter
 FINAL_ERRORS = ("refused", "gone")  # a repetition would fail, too
 logger = logging.getLogger("windvane.service")
@@ -95,7 +91,13 @@ class Withdrawals:
         if self._file is None:
             return
         for slot, record in list(self._file.records.items()):
-            withdrawal = _restore_withdrawal(record, _find_decision(store, record))
+            stored = None
+            try:
+                stored = store.find_decision(record.loop, record.event_id)
+            except StoreError as error:  # one that cannot be read is withdrawn as if it were absent
+                if is_database_failure(error):
+                    raise
+            withdrawal = _restore_withdrawal(record, stored)
             try:
                 await self._writer.submit(withdrawal)
             except StoreError as error:
@@ -118,61 +120,35 @@ class Withdrawals:
             self._file.remove(slot)
 
 
-def _find_decision(store: LogReader, record: WithdrawalRecord) -> DecisionRow | None:
-    """Find the decision to withdraw; None if the log has none, or one that cannot be read."""
-    try:
-        return store.find_decision(record.loop, record.event_id)
-    except StoreError as error:
-        if is_database_failure(error):
-            raise
-        return None
-
-
-def _make_record(decision: DecisionRow, replacement: DecisionRow) -> WithdrawalRecord:
-    """Make a record that fits into a slot, with fewer action ids if need be."""
+def _make_record(decision: DecisionRow, replacement: DecisionRow) -> DecisionRow:
+    """The part of a replacement that fits into a slot, with fewer action ids if need be."""
     room = RECORD_BYTES - NUMBERS_BYTES - len(decision.event_id.encode())
     actions = replacement.actions
-    has_all_actions = len(actions.encode()) <= room
-    if not has_all_actions:
+    if len(actions.encode()) > room:
         chosen_id = decode_action_ids(actions)[replacement.chosen]
         actions = msgspec.json.encode([chosen_id]).decode()
-        if len(actions.encode()) > room:
-            actions = '[""]'  # only a repetition of the same request will miss the id
-    return WithdrawalRecord(
-        loop=decision.loop,
-        event_id=decision.event_id,
-        round=decision.round,
-        at=decision.at,
-        mode=decision.mode,
-        deferred=decision.deferred,
+    if len(actions.encode()) > room:
+        actions = '[""]'  # only a repetition of the same request will miss the id
+    return decision._replace(
+        degraded=True,
         chosen=replacement.chosen,
+        features=None,
+        probabilities=b"",
         actions=actions,
-        has_all_actions=has_all_actions,
+        request="{}",
+        offer=None,
+        offer_at=None,
     )
 
 
-def _restore_withdrawal(record: WithdrawalRecord, stored: DecisionRow | None) -> Withdraw:
+def _restore_withdrawal(record: DecisionRow, stored: DecisionRow | None) -> Withdraw:
     """Make the operation again; the answer of the replacement is the one that the client got."""
-    actions, chosen = record.actions, record.chosen
-    if stored is not None and stored.round == record.round:
-        actions = stored.actions
-    elif not record.has_all_actions:
-        chosen = 0
-    action_ids = decode_action_ids(actions)
-    probabilities = np.zeros(len(action_ids))
+    is_same = stored is not None and stored.round == record.round
+    actions = stored.actions if stored is not None and is_same else record.actions
+    probabilities = np.zeros(len(decode_action_ids(actions)))
+    chosen = record.chosen if record.chosen < len(probabilities) else 0  # the only id with room
     probabilities[chosen] = 1.0
-    replacement = DecisionRow(
-        loop=record.loop,
-        event_id=record.event_id,
-        round=record.round,
-        at=record.at,
-        mode=record.mode,
-        deferred=record.deferred,
-        degraded=True,
-        chosen=chosen,
-        features=None,
-        probabilities=probabilities.tobytes(),
-        actions=actions,
-        request="{}",
+    replacement = record._replace(
+        chosen=chosen, actions=actions, probabilities=probabilities.tobytes()
     )
     return Withdraw(replacement, replacement, REPLAY_TERMS)

@@ -10,12 +10,12 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from windvane.service.errors import TooManyRequestsError
+from windvane.service.errors import ServiceError
 
 MAX_WAITING_WORK = 1000  # of one loop; beyond it requests are refused
 RETRY_AFTER_SECONDS = 1
@@ -26,13 +26,6 @@ logger = logging.getLogger("windvane.service")
 _threads = ThreadPoolExecutor(LONG_WORK_THREADS, thread_name_prefix="windvane work")
 
 
-class _Work(NamedTuple):
-    """A function to call, and the future that gets its result, if somebody waits for it."""
-
-    function: Callable[[], Any]
-    future: "asyncio.Future[Any] | None"
-
-
 class WorkQueue:
     """Calls functions one after the other, in the order in which they came.
 
@@ -40,7 +33,7 @@ class WorkQueue:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[_Work] = deque()
+        self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._is_running = False  # whether a thread calls the waiting functions
 
     @property
@@ -52,7 +45,7 @@ class WorkQueue:
         """Refuse a request if too much work waits already."""
         if len(self._waiting) >= MAX_WAITING_WORK:
             message = f"{len(self._waiting)} requests of this loop wait, no more are accepted"
-            raise TooManyRequestsError(message, "loop", RETRY_AFTER_SECONDS)
+            raise ServiceError("too many", message, "loop", RETRY_AFTER_SECONDS)
 
     def can_run_now(self, is_long: bool) -> bool:
         """Whether a function can be called at once: it is short, and nothing waits before it."""
@@ -63,29 +56,26 @@ class WorkQueue:
         if self.can_run_now(is_long):
             function()
         else:
-            self._append(_Work(function, None))
+            self._append(function).add_done_callback(_log_failure)
 
     async def call(self, function: Callable[[], Result], is_long: bool) -> Result:
         """Call a function, at once if possible, and return its result."""
         if self.can_run_now(is_long):
             return function()
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        in_context = partial(copy_context().run, function)  # traces find the request by it
-        self._append(_Work(in_context, future))
-        try:
-            return await future
-        finally:
-            del future  # an error, its traceback, this frame and the future would be a cycle
+        # Traces find the request in its context.
+        return await asyncio.wrap_future(self._append(partial(copy_context().run, function)))
 
     async def wait(self) -> None:
         """Wait until all work that came before is done."""
         if self._is_running:
             await self.call(_do_nothing, is_long=False)
 
-    def _append(self, work: _Work) -> None:
-        self._waiting.append(work)
+    def _append(self, function: Callable[[], Result]) -> Future[Result]:
+        future: Future[Result] = Future()
+        self._waiting.append((function, future))
         if not self._is_running:
             self._start()
+        return future
 
     def _start(self) -> None:
         self._is_running = True
@@ -94,13 +84,14 @@ class WorkQueue:
     def _work(self, event_loop: asyncio.AbstractEventLoop) -> None:
         """Call the functions that wait now, in a thread; then it is the turn of another loop."""
         for _ in range(len(self._waiting)):
-            work = self._waiting.popleft()
+            function, future = self._waiting.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
             try:
-                result, error = work.function(), None
+                future.set_result(function())
             except Exception as reason:
-                result, error = None, reason
-            _deliver(event_loop, work.future, result, error)
-            del work, result, error  # the traceback of an error has this frame: a cycle
+                future.set_exception(reason)
+            del function, future  # the traceback of an error has this frame: a cycle
         with contextlib.suppress(RuntimeError):  # the event loop has ended
             event_loop.call_soon_threadsafe(self._finish)
 
@@ -115,24 +106,6 @@ def _do_nothing() -> None:
     """Mark a place in the queue."""
 
 
-def _deliver(
-    event_loop: asyncio.AbstractEventLoop,
-    future: "asyncio.Future[Any] | None",
-    result: object,
-    error: Exception | None,
-) -> None:
-    """Give a result to the caller that waits for it, in the thread of the event loop."""
-    if future is not None:
-        with contextlib.suppress(RuntimeError):  # the event loop has ended
-            event_loop.call_soon_threadsafe(_resolve, future, result, error)
-    elif error is not None:
+def _log_failure(future: Future[Any]) -> None:
+    if (error := future.exception()) is not None:
         logger.error("the result of a write could not be processed", exc_info=error)
-
-
-def _resolve(future: "asyncio.Future[Any]", result: object, error: Exception | None) -> None:
-    if future.done():  # nobody waits any more
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)

@@ -85,12 +85,10 @@ class SquaredErrors(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The mean m of the squared errors."""
         return self.total / self.size
 
     @property
     def variance(self) -> float:
-        """The variance v of the squared errors."""
         return max(self.total_of_squares / self.size - self.mean**2, 0.0)
 
 

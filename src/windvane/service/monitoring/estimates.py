@@ -129,11 +129,9 @@ class Bins(NamedTuple):
         return np.clip((times - self.start) // self.width, 0, self.size - 1)
 
     def list_used(self, times: Integers) -> list[int]:
-        """List the bins that contain at least one of these times."""
         return [int(k) for k in np.unique(self.find(times))]
 
     def list_starts(self) -> list[int]:
-        """List the times at which the bins start."""
         return [self.start + k * self.width for k in range(self.size)]
 
 
@@ -198,7 +196,6 @@ def estimate_gain(rewards: Floats, weights: Floats) -> RewardGain:
 
 
 def select_known(rewards: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Select the entries whose reward and weight are both known."""
     known = ~(np.isnan(rewards) | np.isnan(weights))
     return rewards[known], weights[known]
 
@@ -263,7 +260,6 @@ def compute_movement(bins: Bins, lessons: LessonArrays) -> list[float]:
 
 
 def compute_distance(start: Parameter, end: Parameter) -> float:
-    """Compute the Euclidean distance between two estimates."""
     return float(np.linalg.norm(end - start))
 
 

@@ -148,7 +148,6 @@ def build_evaluation_panel(
     record: EvaluationRecord | None,
     can_change: bool,
 ) -> EvaluationPanel:
-    """Build the panel of a loop from its settings and from one of its evaluations."""
     shown = None if record is None else _build_shown(record, msgspec.to_builtins(settings))
     return EvaluationPanel(
         answer=NOT_ASKED if shown is None else shown.answer,
@@ -164,7 +163,6 @@ def build_evaluation_panel(
 
 
 def _find_last_change(changes: Sequence[SettingsChange]) -> AppliedChange | None:
-    """Find the newest change of the settings that make the policy."""
     for old, new in reversed([*pairwise(changes)]):
         before, after = (
             msgspec.to_builtins(LoopSettings.from_json(each.settings)) for each in (old, new)
@@ -391,7 +389,6 @@ def describe_settings(settings: Mapping[str, Any]) -> str:
 
 
 def format_setting(name: str, value: object) -> str:
-    """The value of a setting in words."""
     if name == "explorationPercentage" and isinstance(value, (int, float)):
         return f"{100 * value:.4g} %"
     return str(value)

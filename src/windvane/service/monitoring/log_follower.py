@@ -18,9 +18,8 @@ from math import isnan
 from statistics import fmean
 from sys import intern
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from windvane.service.loops.learner_model import SUMMARY_SIZE, LearnerModel, Moment
@@ -34,7 +33,7 @@ from windvane.service.monitoring.estimates import (
     compute_distance,
 )
 from windvane.service.store import monitoring_queries
-from windvane.service.store.monitoring_queries import DecisionSummary, WindowStart
+from windvane.service.store.decision_queries import decode_request_parts
 from windvane.service.store.rows import IMPORTED, Lesson, decode_action_ids
 
 MAX_DECISIONS = 20_000  # the newest decisions that are kept
@@ -47,15 +46,6 @@ PAUSE_SECONDS = 0.0005  # pause between two batches, so that requests are answer
 
 
 logger = logging.getLogger("windvane.service")
-
-
-class _ExcludedActions(msgspec.Struct, rename="camel"):
-    """The part of a rank request that names excluded actions."""
-
-    excluded_actions: list[str] = []
-
-
-_decode_excluded_actions = msgspec.json.Decoder(_ExcludedActions).decode
 
 
 @dataclass(slots=True)
@@ -83,10 +73,7 @@ class DriftNumbers(NamedTuple):
 class LogFollower:
     """Follows the log of one loop; `advance` reads new entries."""
 
-    def __init__(
-        self, loop: Loop, max_decisions: int = MAX_DECISIONS, decision_count: int | None = None
-    ) -> None:
-        """Follow a loop; if `decision_count`, of all times, is known, less of the log is read."""
+    def __init__(self, loop: Loop, max_decisions: int = MAX_DECISIONS) -> None:
         self.loop = loop
         self.max_decisions = max_decisions
         self.lock = Lock()
@@ -110,12 +97,10 @@ class LogFollower:
         self._imported: set[int] = set()  # decisions whose lesson is still to come
         self._followed_model = loop.model  # the shadow has its settings
         self._newest = Moment(0, 0)  # of the newest decision learned from
-        if decision_count is not None and decision_count <= max_decisions:
-            start = WindowStart(0, 0)
-        else:
-            start = monitoring_queries.find_window_start(loop.store, loop.id, max_decisions)
-        self._last_decision, self._last_lesson = start
-        observations = monitoring_queries.count_observations(loop.store, loop.id, start.lesson)
+        self._last_decision, self._last_lesson = monitoring_queries.find_window_start(
+            loop.store, loop.id, max_decisions
+        )
+        observations = monitoring_queries.count_observations(loop.store, loop.id, self._last_lesson)
         is_complete = loop.model.observation_count <= observations
         self._warmup = 0 if is_complete else WARMUP_LESSONS
         if is_complete:
@@ -179,7 +164,7 @@ class LogFollower:
                 return False
         return True
 
-    def _weigh_decision(self, summary: DecisionSummary) -> FollowedDecision:
+    def _weigh_decision(self, summary: Any) -> FollowedDecision:
         """Compute the weights of a decision under the two policies it is compared with."""
         probabilities = np.frombuffer(summary.probabilities)
         names = decode_action_ids(summary.actions)
@@ -204,7 +189,7 @@ class LogFollower:
 
     def _find_excluded_actions(self, decision: int) -> set[str]:
         request = monitoring_queries.find_request(self.loop.store, decision)
-        return set() if request is None else set(_decode_excluded_actions(request).excluded_actions)
+        return set() if request is None else set(decode_request_parts(request).excluded_actions)
 
     def _read_lessons(self, deadline: float) -> bool:
         """Learn new lessons; returns False if the deadline passed before the last one."""
@@ -341,17 +326,12 @@ class LogFollowers:
         self._lock = Lock()
         self._followers: dict[str, LogFollower] = {}
 
-    def follow(
-        self, loop: Loop, budget: float = BUDGET_SECONDS, decision_count: int | None = None
-    ) -> LogFollower:
-        """Return the follower of a loop after it has read the log; blocks, so use a thread.
-
-        `decision_count` is that of `LogFollower`.
-        """
+    def follow(self, loop: Loop, budget: float = BUDGET_SECONDS) -> LogFollower:
+        """Return the follower of a loop after it has read the log; blocks, so use a thread."""
         with self._lock:
             follower = self._followers.get(loop.name)
             if follower is None or follower.loop is not loop:
-                follower = LogFollower(loop, decision_count=decision_count)
+                follower = LogFollower(loop)
                 self._followers[loop.name] = follower
         follower.refresh(budget)
         return follower

@@ -170,10 +170,7 @@ class RecentRequests(NamedTuple):
     events: list[str]
 
 
-def build_dashboard(
-    follower: LogFollower, recent: RecentRequests, since: int | None = None
-) -> Dashboard:
-    """Build the dashboard of a loop from the decisions made since a time."""
+def build_dashboard(follower: LogFollower, since: int = 0) -> Dashboard:
     with follower.lock:
         decisions, names = follower.collect_decisions()
         lessons = follower.collect_lessons()
@@ -181,11 +178,10 @@ def build_dashboard(
         observations = len(follower.observation_times)
         is_calibrated = follower.alarm.is_calibrated
         watches_clicks = follower.clicks.alarm.is_calibrated
-    if since is not None:
-        decisions = decisions.select_since(since)
-        lessons = lessons.select_since(since)
+    decisions, lessons = decisions.select_since(since), lessons.select_since(since)
     times = np.concatenate((decisions.at, lessons.at))
     loop = follower.loop
+    recent = read_recent_requests(loop)
     now = loop.clock.now_us()
     first, last = (int(times.min()), int(times.max())) if len(times) else (now, now)
     bins = estimates.choose_bins(first, last, len(decisions.at))
@@ -376,10 +372,10 @@ def read_recent_requests(loop: Loop) -> RecentRequests:
     """Weigh the features of the last requests by the current estimate, and list the last events."""
     rows = list_recent_requests(loop.store, loop.id, WEIGHED_REQUESTS)
     requests = []
-    for row in rows:
-        if len(row.request) <= MAX_REQUEST_CHARACTERS:
+    for _, request in rows:
+        if len(request) <= MAX_REQUEST_CHARACTERS:
             with suppress(msgspec.DecodeError):  # a request that is damaged in the log
-                requests.append(decode_rank_request(row.request))
+                requests.append(decode_rank_request(request))
     pairs = [(each.context_features, each.actions[:MAX_REQUEST_ACTIONS]) for each in requests]
     try:
         ranking = loop.model.measure_importance(pairs, MAX_WEIGHED_CROSSINGS)
@@ -388,7 +384,7 @@ def read_recent_requests(loop: Loop) -> RecentRequests:
     weights = [
         FeatureWeight(name, amount) for name, amount in ranking[:SHOWN_FEATURES] if amount > 0.0
     ]
-    return RecentRequests(weights, [row.event_id for row in rows[:SHOWN_EVENTS]])
+    return RecentRequests(weights, [event_id for event_id, _ in rows[:SHOWN_EVENTS]])
 
 
 def capitalize(text: str) -> str:
@@ -440,8 +436,6 @@ class EventReport(PageStruct, frozen=True):
 
 def report_event(loop: Loop, event: str) -> EventReport | None:
     """Report an event of a loop; None if the log has no decision of it that can be read."""
-    if "\0" in event:  # no log can hold NUL
-        return None
     decision = loop.store.find_decision(loop.id, event)
     if decision is None:
         return None

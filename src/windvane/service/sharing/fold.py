@@ -1,10 +1,4 @@
-"""The fold over the log of one loop: settings and belief, and how far the log is applied.
-
-Nothing but the lessons and the changes of settings of the log changes a belief, and they change it
-in the order of their ids: a belief that was restored from a snapshot and then learned the later
-lessons has the same bits as one that learned them all. A snapshot is the belief after a lesson, as
-the log keeps it, with a checksum; an older one, or none, leads to the same bits.
-"""
+"""The fold over the log of one loop: settings and belief, and how far the log is applied."""
 
 import logging
 import math
@@ -32,32 +26,14 @@ from windvane.service.store.rows import (
     LoopRow,
     SettingsChange,
 )
-from windvane.service.store.writer.decision_operations import (
-    ActivateResult,
-    ExpireResult,
-    PutDecisionResult,
-    PutImportResult,
-)
 from windvane.service.store.writer.log_news import LogNews
-from windvane.service.store.writer.reward_operations import (
-    PutRewardResult,
-    PutRewardsResult,
-    RewardTerms,
-)
+from windvane.service.store.writer.reward_operations import RewardTerms
 
 NOT_DAMAGES = ("locked", "full", "unreachable", "readonly")  # of a snapshot: try again later
 FORGET = "forget"  # author of a change of settings that also deletes the belief
 CATCH_UP_LESSONS = 1000  # lessons read at a time
 SNAPSHOT_EVERY_LESSONS = 1000  # of the loop itself, or more if a snapshot is large
 SNAPSHOT_BYTES_PER_LESSON = 1 << 12  # at most, on average
-RESULTS_WITH_LESSONS = (
-    PutImportResult,
-    PutDecisionResult,
-    PutRewardResult,
-    PutRewardsResult,
-    ActivateResult,
-    ExpireResult,
-)
 NEVER = Moment(0, 0)
 logger = logging.getLogger("windvane.service")
 
@@ -71,13 +47,6 @@ class SnapshotContent(msgspec.Struct, frozen=True):
 
 
 decode_snapshot = msgspec.msgpack.Decoder(SnapshotContent).decode
-
-
-def encode_snapshot(model: LearnerModel, newest: Moment, loop: int, lesson: int) -> bytes:
-    """A model of a loop (id) after a lesson (id), as the log keeps it."""
-    saved = model.save()
-    checksum = _compute_checksum(saved, newest, loop, lesson)
-    return msgspec.msgpack.encode(SnapshotContent(saved, newest, checksum))
 
 
 def _compute_checksum(model: bytes, newest: tuple[int, int], loop: int, lesson: int) -> int:
@@ -140,17 +109,11 @@ class FoldedState:
             self.lessons_since_snapshot += 1
 
 
-class LoadedState(NamedTuple):
-    """The newest snapshot of a loop, or a state before the first lesson; and what was damaged."""
+def load_newest_snapshot(store: LogReader, loop: int) -> tuple[FoldedState, str]:
+    """Load the newest snapshot of a loop (id) that is not damaged, or begin before all lessons.
 
-    state: FoldedState
-    damage: str | None  # the damaged snapshots and what is used instead; None: none
-
-
-def load_newest_snapshot(store: LogReader, loop: int) -> LoadedState:
-    """Load the newest snapshot of a loop (id) that is not damaged.
-
-    Raises a StoreError if no snapshot can be read and some lessons are deleted.
+    Also returns which snapshots are damaged and what is used instead, empty if none is. Raises a
+    StoreError if no snapshot can be read and some lessons are deleted.
     """
     keys = store.list_snapshots(loop)
     # Read after the snapshots, so that no change is missing that another server wrote before one.
@@ -165,19 +128,21 @@ def load_newest_snapshot(store: LogReader, loop: int) -> LoadedState:
             damages.append(f"the snapshot after lesson {key.lesson} is damaged ({reason})")
         else:
             remedy = f"the snapshot after lesson {key.lesson} was used"
-            return LoadedState(state, _describe_damage(damages, remedy))
-    if damages and _has_deleted_lessons(store, loop):
+            return state, "; ".join([*damages, remedy]) if damages else ""
+    funnel = store.read_funnel(loop)
+    learned = funnel.learned + funnel.summed + funnel.default
+    if damages and store.count_lessons(loop) < learned:
         message = f"{damages[0]}, and older lessons are deleted: restore a backup"
         raise StoreError(f"store: {message}", "damaged")
+    state = FoldedState(LearnerModel(LoopSettings.from_json(changes[0].settings)))
     remedy = "all lessons of the log were learned again"
-    first = LoopSettings.from_json(changes[0].settings)
-    return LoadedState(FoldedState(LearnerModel(first)), _describe_damage(damages, remedy))
+    return state, "; ".join([*damages, remedy]) if damages else ""
 
 
 def _load_snapshot(
     store: LogReader, loop: int, key: SnapshotKey, changes: Sequence[SettingsChange]
 ) -> FoldedState:
-    content = decode_snapshot(store.read_snapshot(loop, key).blob)
+    content = decode_snapshot(store.read_snapshot(loop, key))
     checksum = _compute_checksum(content.model, content.newest, loop, key.lesson)
     if content.checksum != checksum:
         raise FileError("its checksum does not fit")
@@ -187,15 +152,6 @@ def _load_snapshot(
     state = FoldedState(model, Moment(*content.newest), key.lesson)
     state.last_change = applied[-1].id
     return state
-
-
-def _has_deleted_lessons(store: LogReader, loop: int) -> bool:
-    funnel = store.read_funnel(loop)
-    return store.count_lessons(loop) < funnel.learned + funnel.summed + funnel.default
-
-
-def _describe_damage(damages: Sequence[str], remedy: str) -> str | None:
-    return f"{'; '.join(damages)}; {remedy}" if damages else None
 
 
 class LogFold:
@@ -225,7 +181,6 @@ class LogFold:
 
     @property
     def settings(self) -> LoopSettings:
-        """The settings in force."""
         return self.in_force.settings
 
     @property
@@ -272,14 +227,11 @@ class LogFold:
         taken = position.next_round if self.rounds is None else 0  # by servers before this one
         learner = state.model.learner
         learner.round = max(self.model.learner.round, learner.round, next_round, taken)
-        self._note_damage(damage)
-        self.state = state
-        self.must_restore = False
-
-    def _note_damage(self, damage: str | None) -> None:
         self.damage = f"loop {self.name}: {damage}" if damage else None
         if self.damage:
             logger.warning(self.damage)
+        self.state = state
+        self.must_restore = False
 
     def _list_due_changes(self, state: FoldedState) -> list[SettingsChange]:
         """List the changes of settings that a state lacks; the last one is in force from now on.
@@ -320,14 +272,16 @@ class LogFold:
         """Whether the log has got further than this loop, by the ids of its last rows."""
         return lesson > self.last_lesson or change > self.last_change
 
-    def is_outdated(self) -> bool:
-        """Whether the log has lessons, settings or rounds that this loop has not."""
+    def restore_if_outdated(self) -> None:
+        """Read the log again if it may have lessons, settings or rounds that this loop has not."""
         last_round = self.store.find_last_round(self.id)
-        return (
-            (last_round is not None and last_round >= self.model.learner.round)
-            or bool(self._list_due_changes(self.state))
-            or next(self.store.iterate_lessons(self.id, self.last_lesson, 1), None) is not None
-        )
+        if (
+            self.must_restore
+            or (last_round is not None and last_round >= self.model.learner.round)
+            or self._list_due_changes(self.state)
+            or any(self.store.iterate_lessons(self.id, self.last_lesson, 1))
+        ):
+            self.restore()
 
     def change_settings(self, change: SettingsChange) -> None:
         """Take over new settings; the belief stays, unless the change is by `FORGET`."""
@@ -351,8 +305,9 @@ class LogFold:
 
     def encode_snapshot(self) -> bytes:
         """The belief as the store keeps it."""
-        state = self.state
-        return encode_snapshot(state.model, state.newest, self.id, state.last_lesson)
+        state, saved = self.state, self.model.save()
+        checksum = _compute_checksum(saved, state.newest, self.id, state.last_lesson)
+        return msgspec.msgpack.encode(SnapshotContent(saved, state.newest, checksum))
 
 
 def _make_terms(settings: LoopSettings, change: int) -> RewardTerms:
@@ -363,21 +318,15 @@ def teach(fold: LogFold, result: Any) -> None:
     """Let a fold apply the result of an operation; called in the order of the log."""
     if isinstance(result, SettingsChange):
         fold.enforce(result)  # at once: the fold may have much to learn before
-    lessons: Sequence[Lesson] = getattr(result, "lessons", ())
-    if type(result) is PutDecisionResult and not lessons and not fold.must_restore:
+    lessons: Sequence[Lesson] | None = getattr(result, "lessons", None)
+    if lessons == () and not fold.must_restore:
         return  # nothing follows from most decisions
     is_long = (
         isinstance(result, (SettingsChange, LogNews))
         or fold.must_restore
-        or (bool(lessons) and (fold.has_missed(lessons[0]) or fold.is_long_lesson(lessons)))
+        or bool(lessons and (fold.has_missed(lessons[0]) or fold.is_long_lesson(lessons)))
     )
     fold.work.run(partial(_apply_result, fold, result), is_long)
-
-
-def restore_if_outdated(fold: LogFold) -> None:
-    """Read the log again if it may hold more than a fold has applied."""
-    if fold.must_restore or fold.is_outdated():
-        fold.restore()
 
 
 def _catch_up(fold: LogFold) -> bool:
@@ -390,31 +339,22 @@ def _catch_up(fold: LogFold) -> bool:
     return True
 
 
-def _learn(fold: LogFold, lessons: Sequence[Lesson]) -> None:
-    """Learn lessons, after all that the log has before them."""
-    for lesson in lessons:
-        if fold.has_missed(lesson) and not _catch_up(fold):
-            return
-        fold.learn([lesson])
-
-
-def _change_settings(fold: LogFold, change: SettingsChange) -> None:
-    """Take over new settings, after all that the log has before them."""
-    if not fold.has_missed_change(change) or _catch_up(fold):
-        fold.change_settings(change)
-
-
 def _apply_result(fold: LogFold, result: Any) -> None:
+    """Apply a result, after all that the log has before it."""
     if isinstance(result, StoreError):
         # The operation may be in the log although its acknowledgement was lost.
         fold.must_restore |= is_database_failure(result)
     elif fold.must_restore:
         with suppress(StoreError):
             fold.restore()
-    elif isinstance(result, RESULTS_WITH_LESSONS):
-        _learn(fold, result.lessons)
     elif isinstance(result, LogNews):
         if fold.is_behind(result.lesson, result.change):
             _catch_up(fold)
     elif isinstance(result, SettingsChange):
-        _change_settings(fold, result)
+        if not fold.has_missed_change(result) or _catch_up(fold):
+            fold.change_settings(result)
+    else:
+        for lesson in getattr(result, "lessons", ()):
+            if fold.has_missed(lesson) and not _catch_up(fold):
+                return
+            fold.learn([lesson])

@@ -1,14 +1,4 @@
-"""Sharing a log with other servers: who is there, who leads, and what the others have learned.
-
-Every server folds the same lessons in the same order, so all of them come to the same belief. The
-news of the log say when to read it; the positions of the log are read again and again, in case
-that news are lost. One server, the leader, does what is done once for all: it closes decisions,
-stores snapshots, deletes old decisions and evaluates.
-
-The random numbers of a decision follow from its round, so no two decisions may have the same one.
-Each server takes blocks of rounds from the log. It asks for the next block before the present one
-is used up, so that a decision hardly ever waits for it.
-"""
+"""Sharing a log with other servers: who is there, who leads, and which rounds each may use."""
 
 import asyncio
 import math
@@ -48,7 +38,6 @@ class LessonLags:
         self.seconds = 0.0
 
     def observe(self, lessons: Iterable[Lesson], now_us: int) -> None:
-        """Count lessons that are learned now."""
         with self._lock:
             for lesson in lessons:
                 lag = max(now_us - lesson.at, 0) * MICROSECONDS
@@ -83,13 +72,13 @@ class LogSharing:
         self.server_count = 1
         self.settled_until = 0  # service time before which no server withdraws a decision
         self.lags = LessonLags()
-        self._read_seconds = read_seconds
+        self.read_seconds = read_seconds  # the clock of the lease
         self._leads_until = 0.0
 
     @property
     def is_leader(self) -> bool:
         """Whether this server holds the lease, by the last heartbeat that the log took."""
-        return self._read_seconds() < self._leads_until
+        return self.read_seconds() < self._leads_until
 
     def bound_time(self, now_us: int) -> int:
         """Service time now, or that of the slowest server if its clock is far behind.
@@ -100,12 +89,7 @@ class LogSharing:
         is_far_ahead = 0 < self.settled_until < now_us - tolerance
         return self.settled_until if is_far_ahead else now_us
 
-    def read_seconds(self) -> float:
-        """The clock of the lease, to be read before a heartbeat is sent."""
-        return self._read_seconds()
-
     def note_heartbeat(self, sent_at: float, result: HeartbeatResult) -> None:
-        """Take in the result of a heartbeat."""
         self._leads_until = sent_at + LEASE_SECONDS if result.is_leader else 0.0
         self.settled_until = result.settled_until
         self.server_count = result.server_count

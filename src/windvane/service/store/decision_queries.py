@@ -41,7 +41,7 @@ class RequestParts(msgspec.Struct, rename="camel"):
     excluded_actions: list[str] = []
 
 
-_decode_request_parts = msgspec.json.Decoder(RequestParts).decode
+decode_request_parts = msgspec.json.Decoder(RequestParts).decode
 
 
 class DecisionColumns(NamedTuple):
@@ -124,7 +124,6 @@ def iterate_batches(
 
 
 def _split_requests(batch: DecisionColumns, offers_by_id: dict[int | None, OfferTexts]) -> Requests:
-    """Split every request of a batch into offer and context."""
     numbers: dict[OfferTexts, int] = {}  # of the distinct offers of the batch
     offer_numbers = []
     contexts = []
@@ -140,7 +139,6 @@ def _split_requests(batch: DecisionColumns, offers_by_id: dict[int | None, Offer
 
 
 def _read_offers(log: LogReader, ids: set[int]) -> dict[int | None, OfferTexts]:
-    """Read offers, by id."""
     offer_ids = sorted(ids)
     by_id: dict[int | None, OfferTexts] = {}
     for first in range(0, len(offer_ids), OFFERS_PER_QUERY):
@@ -155,13 +153,13 @@ def _split_request(
 ) -> tuple[OfferTexts, RequestParts]:
     """The offer of a decision, and the other parts of its request."""
     if offer is not None:
-        parts = _decode_request_parts(f"{request[:offer_at]}{GAP}{request[offer_at:]}")
+        parts = decode_request_parts(f"{request[:offer_at]}{GAP}{request[offer_at:]}")
         if bytes(parts.actions) == GAP_BYTES:
             return offer, parts
         action_ids = offer.ids
     # The request has no offer cut out, or the text of its actions occurs elsewhere in it too.
     text = join_request(request, None if offer is None else offer.actions, offer_at)
-    parts = _decode_request_parts(text)
+    parts = decode_request_parts(text)
     return OfferTexts(action_ids, bytes(parts.actions).decode()), parts
 
 

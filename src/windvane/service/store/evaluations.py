@@ -154,7 +154,6 @@ class EvaluationHeading(NamedTuple):
 
 
 def list_newest(log: LogReader, loop: int, limit: int) -> list[EvaluationHeading]:
-    """List the newest evaluations of a loop, the newest first."""
     columns = evaluations.c
     query = (
         select(*columns[EvaluationHeading._fields])

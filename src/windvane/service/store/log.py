@@ -1,13 +1,13 @@
 """The durable event log of the service, on SQLite or PostgreSQL with the same queries.
 
 `LogReader` reads: every method queries the database at once, in the thread of the caller, which may
-be any. `Store` also writes, by a thread of its own process; the commands use it. The service
-writes through another process (`WriterClient`). Both ways, writes are operations in group commits.
+be any. `Store` also writes; the commands use it. The service writes through another process
+(`WriterClient`). Both ways, writes are operations in group commits.
 """
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
+from operator import attrgetter
 from os import PathLike
 from typing import Any, NamedTuple, Self
 
@@ -15,7 +15,6 @@ from sqlalchemy import ColumnElement, Executable, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from windvane.errors import StoreError
-from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.store.database import (
     explain_old_version,
     make_engine,
@@ -35,12 +34,10 @@ from windvane.service.store.rows import (
     LoopRow,
     RewardRow,
     SettingsChange,
-    Snapshot,
 )
 from windvane.service.store.schema import (
     ACTION_IDS,
     DECISIONS_WITH_OFFERS,
-    SNAPSHOT_PART_BYTES,
     clock,
     counters,
     decisions,
@@ -58,8 +55,9 @@ from windvane.service.store.schema import (
 )
 from windvane.service.store.writer.group_commit import (
     Operation,
+    QueuedOperation,
     Result,
-    WriterThread,
+    commit_group,
     make_gone_error,
 )
 
@@ -81,10 +79,11 @@ class TimeSpan(NamedTuple):
 
 
 class SnapshotKey(NamedTuple):
-    """The id of a snapshot, and the id of the last lesson that it contains."""
+    """The id and the time of a snapshot, and the id of the last lesson that it contains."""
 
     id: int
     lesson: int
+    at: int
 
 
 class LogReader:
@@ -125,16 +124,13 @@ class LogReader:
         return store_error
 
     def find_loop(self, name: str) -> LoopRow | None:
-        """Find a loop by its name; returns None if there is none."""
         query = _SELECT_LOOPS.where(loops.c.name == name)
         return next((LoopRow(*row) for row in self.fetch_all(query)), None)
 
     def list_loops(self) -> list[LoopRow]:
-        """List all loops, oldest first."""
         return [LoopRow(*row) for row in self.fetch_all(_SELECT_LOOPS.order_by(loops.c.id))]
 
     def list_half_life_changes(self, loop: int) -> list[HalfLifeChange]:
-        """The changes of the half-life that leads, in the order of the log."""
         columns = half_life_changes.c["lesson", "at", "seconds"]
         query = select(*columns).where(half_life_changes.c.loop == loop).order_by("lesson")
         return [HalfLifeChange(*row) for row in self.fetch_all(query)]
@@ -155,7 +151,6 @@ class LogReader:
         return next((Funnel(*row) for row in self.fetch_all(query)), Funnel())
 
     def find_decision(self, loop: int, event_id: str) -> DecisionRow | None:
-        """Find the decision of an event; returns None if there is none."""
         if "\0" in event_id:  # PostgreSQL refuses a query with it
             return None
         query = SELECT_DECISIONS.where(decisions.c.loop == loop, decisions.c.event_id == event_id)
@@ -171,7 +166,6 @@ class LogReader:
         return [RewardRow(*row) for row in self.fetch_all(query)]
 
     def find_last_round(self, loop: int) -> int | None:
-        """Find the round of the last decision in the log; returns None if there is none."""
         query = (
             select(decisions.c.round)
             .where(decisions.c.loop == loop)
@@ -192,17 +186,6 @@ class LogReader:
         oldest = select(func.min(waiting.c.at)).where(waiting.c.loop == loops.c.id)
         query = select(loops.c.id, oldest.correlate(loops).scalar_subquery())
         return {loop: at for loop, at in self.fetch_all(query) if at is not None}
-
-    def list_waiting_times(self, loop: int | None = None) -> list[tuple[int, int]]:
-        """List when decisions were made that wait for a reward, to the second, by loop.
-
-        All decisions of one second and one loop give one row: the id of the loop, and the time.
-        """
-        second = waiting.c.at // MICROSECONDS_PER_SECOND
-        query = select(waiting.c.loop, second).distinct()
-        if loop is not None:
-            query = query.where(waiting.c.loop == loop)
-        return [(id_, at * MICROSECONDS_PER_SECOND) for id_, at in self.fetch_all(query)]
 
     def find_time_span(self, loop: int) -> TimeSpan | None:
         """Find the times of the first and the last decision; returns None if there is none."""
@@ -255,31 +238,24 @@ class LogReader:
             after = rows[-1].id
 
     def count_lessons(self, loop: int) -> int:
-        """Count the lessons of a loop that the log still has."""
         return int(self.fetch_value(select(func.count()).where(lessons.c.loop == loop)))
 
     def list_snapshots(self, loop: int) -> list[SnapshotKey]:
         """List the snapshots of a loop, the last one first, without their content."""
-        query = select(*snapshots.c["id", "lesson"]).where(snapshots.c.loop == loop)
+        query = select(*snapshots.c[SnapshotKey._fields]).where(snapshots.c.loop == loop)
         rows = self.fetch_all(query.order_by(snapshots.c.id.desc()))
         return [SnapshotKey(*row) for row in rows]
 
-    def read_snapshot(self, loop: int, key: SnapshotKey) -> Snapshot:
-        """Read one of the snapshots of a loop."""
-        query = select(*snapshots.c["lesson", "blob", "at"]).where(snapshots.c.id == key.id)
-        rows = self.fetch_all(query)
-        if not rows:
+    def read_snapshot(self, loop: int, key: SnapshotKey) -> bytes:
+        first = self.fetch_value(select(snapshots.c.blob).where(snapshots.c.id == key.id))
+        if first is None:
             raise StoreError(f"store: the snapshot {key.id} was deleted", "refused")
-        lesson, blob, at = rows[0]
-        parts = [blob]
-        if len(blob) == SNAPSHOT_PART_BYTES:
-            query = (
-                select(snapshot_parts.c.blob)
-                .where(snapshot_parts.c.loop == loop, snapshot_parts.c.at == at)
-                .order_by(snapshot_parts.c.place)
-            )
-            parts += (row.blob for row in self.fetch_all(query))
-        return Snapshot(lesson, b"".join(parts), at)
+        query = (
+            select(snapshot_parts.c.blob)
+            .where(snapshot_parts.c.loop == loop, snapshot_parts.c.at == key.at)
+            .order_by(snapshot_parts.c.place)
+        )
+        return b"".join([first, *(row.blob for row in self.fetch_all(query))])
 
     def list_keys(self) -> list[Key]:
         """List all API keys, oldest first, including expired ones."""
@@ -287,27 +263,30 @@ class LogReader:
 
 
 class Store(LogReader):
-    """Reads and writes the log, by a thread of this process; creates the log if there is none."""
+    """Reads and writes the log in the thread of the caller; creates the log if there is none."""
 
     def __init__(self, location: str | PathLike[str]) -> None:
         super().__init__(location)
         self._write_engine = open_for_writing(self.url)
-        self._writer = WriterThread(self._write_engine)
 
     def close(self) -> None:
-        """Write all waiting operations, then close all connections."""
-        self._writer.close()
         save_progress(self._read_engine)
         self._write_engine.dispose()
         super().close()
 
-    def submit(self, operation: Operation[Result]) -> Future[Result]:
-        """Queue an operation; the future resolves once it is on disk, or fails with a StoreError.
+    def write(self, operation: Operation[Result]) -> Result:
+        """Write an operation; it is on disk when this returns, or a StoreError is raised."""
+        [result] = self.write_group([operation])
+        if isinstance(result, StoreError):
+            raise result
+        written: Result = result
+        return written
 
-        The future cannot be cancelled. Raises a StoreError at once if too many operations wait, or
-        if the store is closed.
-        """
-        return self._writer.submit(operation)
+    def write_group(self, operations: Sequence[Operation[Any]]) -> list[Any]:
+        """Write operations in one commit; returns the result or the StoreError of each of them."""
+        group = [QueuedOperation(operation, place) for place, operation in enumerate(operations)]
+        outcomes = sorted(commit_group(self._write_engine.begin, group), key=attrgetter("ticket"))
+        return [outcome.error or outcome.result for outcome in outcomes]
 
 
 def is_made_between(loop: int, since: int | None, until: int | None) -> ColumnElement[bool]:

@@ -1,7 +1,7 @@
 """The queries with which monitoring follows the log of a loop."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 from sqlalchemy import and_, func, select
 
@@ -21,54 +21,25 @@ from windvane.service.store.schema import (
 BATCH_LOOPS = 500  # in one query
 
 
-class WindowStart(NamedTuple):
-    """A place in the log of a loop: the ids of the last decision and lesson before it."""
-
-    decision: int
-    lesson: int
-
-
-class DecisionSummary(NamedTuple):
-    """The columns of a decision that monitoring needs."""
-
-    id: int
-    at: int
-    chosen: int
-    probabilities: bytes
-    mode: str
-    degraded: bool
-    actions: str  # JSON list of the ids
-
-
-class RecentRequest(NamedTuple):
-    """The event id and the JSON text of a rank request."""
-
-    event_id: str
-    request: str
-
-
 _SELECT_REQUESTS = select(
     *decisions.c["event_id", "request"], offers.c.actions, decisions.c.offer_at
 ).select_from(DECISIONS_WITH_OFFERS)
 
 
-_SELECT_SUMMARIES = select(
+_SELECT_SUMMARIES = select(  # what monitoring needs of a decision
     *decisions.c["id", "at", "chosen", "probabilities", "mode", "degraded"], ACTION_IDS
 ).select_from(DECISIONS_WITH_OFFERS)
 
 
-def find_window_start(log: LogReader, loop: int, decision_count: int) -> WindowStart:
-    """Find the place in the log after which the newest `decision_count` decisions follow."""
+def find_window_start(log: LogReader, loop: int, decision_count: int) -> tuple[int, int]:
+    """The last decision and the last lesson (ids) before the newest `decision_count` decisions."""
     ids = select(decisions.c.id).where(decisions.c.loop == loop).order_by(decisions.c.id.desc())
     decision = log.fetch_value(ids.offset(decision_count).limit(1)) or 0
     of_loop = lessons.c.loop == loop
     first = select(func.min(lessons.c.id)).where(of_loop, lessons.c.decision > decision)
-    first_lesson = log.fetch_value(first)
-    if first_lesson is not None:
-        return WindowStart(decision, first_lesson - 1)
-    return WindowStart(
-        decision, log.fetch_value(select(func.max(lessons.c.id)).where(of_loop)) or 0
-    )
+    if (first_lesson := log.fetch_value(first)) is not None:
+        return decision, first_lesson - 1
+    return decision, log.fetch_value(select(func.max(lessons.c.id)).where(of_loop)) or 0
 
 
 def read_funnels(log: LogReader) -> dict[int, Funnel]:
@@ -90,7 +61,6 @@ def find_last_lesson_times(log: LogReader, loop_ids: Sequence[int]) -> dict[int,
 
 
 def find_first_decision(log: LogReader, loop: int) -> int | None:
-    """Find the id of the oldest decision in the log; returns None if there is none."""
     first: int | None = log.fetch_value(
         select(func.min(decisions.c.id)).where(decisions.c.loop == loop)
     )
@@ -104,7 +74,6 @@ def count_observations(log: LogReader, loop: int, after_lesson: int) -> int:
 
 
 def count_waiting_decisions(log: LogReader, loop: int) -> int:
-    """Count the decisions that still wait for their reward."""
     return int(log.fetch_value(select(func.count()).where(waiting.c.loop == loop)))
 
 
@@ -115,20 +84,16 @@ def find_first_waiting(log: LogReader, loop: int) -> int:
     return int(newest or 0) + 1 if first is None else int(first)
 
 
-def list_decision_summaries(
-    log: LogReader, loop: int, after: int, limit: int
-) -> list[DecisionSummary]:
+def list_decision_summaries(log: LogReader, loop: int, after: int, limit: int) -> Sequence[Any]:
     """List the first `limit` decisions with an id greater than `after`, ordered by id."""
     query = _SELECT_SUMMARIES.where(decisions.c.loop == loop, decisions.c.id > after)
-    rows = log.fetch_all(query.order_by(decisions.c.id).limit(limit))
-    return [DecisionSummary(*row) for row in rows]
+    return log.fetch_all(query.order_by(decisions.c.id).limit(limit))
 
 
-def list_recent_decisions(log: LogReader, loop: int, limit: int) -> list[DecisionSummary]:
+def list_recent_decisions(log: LogReader, loop: int, limit: int) -> Sequence[Any]:
     """List the last decisions, newest first."""
     query = _SELECT_SUMMARIES.where(decisions.c.loop == loop)
-    rows = log.fetch_all(query.order_by(decisions.c.id.desc()).limit(limit))
-    return [DecisionSummary(*row) for row in rows]
+    return log.fetch_all(query.order_by(decisions.c.id.desc()).limit(limit))
 
 
 def find_request(log: LogReader, decision: int) -> str | None:
@@ -137,8 +102,8 @@ def find_request(log: LogReader, decision: int) -> str | None:
     return next((join_request(*parts) for _, *parts in log.fetch_all(query)), None)
 
 
-def list_recent_requests(log: LogReader, loop: int, limit: int) -> list[RecentRequest]:
-    """List the last rank requests, newest first."""
+def list_recent_requests(log: LogReader, loop: int, limit: int) -> list[tuple[str, str]]:
+    """List the event ids and the JSON of the last rank requests, newest first."""
     query = _SELECT_REQUESTS.where(decisions.c.loop == loop)
     rows = log.fetch_all(query.order_by(decisions.c.id.desc()).limit(limit))
-    return [RecentRequest(event_id, join_request(*parts)) for event_id, *parts in rows]
+    return [(event_id, join_request(*parts)) for event_id, *parts in rows]

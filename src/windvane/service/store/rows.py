@@ -128,14 +128,6 @@ class Funnel(NamedTuple):
     unlearned: int = 0  # rewards: of a decision without features
 
 
-class Snapshot(NamedTuple):
-    """A loop's belief, as bytes, after the lesson with the id `lesson`."""
-
-    lesson: int
-    blob: bytes
-    at: int
-
-
 class HalfLifeChange(NamedTuple):
     """Another half-life leads after a lesson (id): it has predicted better, lately."""
 
@@ -169,20 +161,24 @@ class Key(NamedTuple):
     expires: int | None
 
 
-_encode_json = msgspec.json.Encoder().encode
 decode_action_ids = msgspec.json.Decoder(list[str]).decode  # of a JSON list of action ids
 
 
-def render_answer(
-    event_id: str, action_ids: list[str], probabilities: list[float], chosen: int, degraded: bool
+def rebuild_answer(
+    event_id: str, action_ids_json: str, probabilities: bytes, chosen: int, degraded: bool
 ) -> bytes:
-    """Render the answer to a rank request; the same decision always has the same bytes."""
-    ranking = [*map(Ranked, action_ids, probabilities)]
-    return _encode_json(RankResponse(ranking, event_id, action_ids[chosen], degraded))
+    """The answer to the rank request of a decision, from its columns: always the same bytes."""
+    try:
+        action_ids = decode_action_ids(action_ids_json)
+        ranking = [*map(Ranked, action_ids, np.frombuffer(probabilities).tolist())]
+        return msgspec.json.encode(RankResponse(ranking, event_id, action_ids[chosen], degraded))
+    except (ValueError, IndexError):
+        message = f"store: the log holds a damaged decision of the event {event_id!r}"
+        raise StoreError(message, "damaged") from None
 
 
 def get_answer(decision: DecisionRow) -> bytes:
-    """Rebuild the answer of a decision from its fields."""
+    """The answer to the rank request of a decision."""
     return rebuild_answer(
         decision.event_id,
         decision.actions,
@@ -190,16 +186,3 @@ def get_answer(decision: DecisionRow) -> bytes:
         decision.chosen,
         decision.degraded,
     )
-
-
-def rebuild_answer(
-    event_id: str, action_ids_json: str, probabilities: bytes, chosen: int, degraded: bool
-) -> bytes:
-    """Render the answer of a stored decision, from its columns."""
-    try:
-        action_ids = decode_action_ids(action_ids_json)
-        numbers = np.frombuffer(probabilities).tolist()
-        return render_answer(event_id, action_ids, numbers, chosen, degraded)
-    except (ValueError, IndexError):
-        message = f"store: the log holds a damaged decision of the event {event_id!r}"
-        raise StoreError(message, "damaged") from None

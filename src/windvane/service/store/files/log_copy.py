@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import (
     URL,
@@ -189,15 +189,15 @@ def _copy_all(reader: Connection, engine: Engine, report: Report) -> dict[str, i
 def _begin_or_resume(engine: Engine, fingerprint: str) -> None:
     """Mark the target as an unfinished copy, or check that it is one of this very source."""
     shown = engine.url.render_as_string(hide_password=True)
-    if _is_unfinished(engine):
-        with engine.begin() as writer:
+    with engine.begin() as writer:
+        if inspect(writer).has_table(copy_state.name):
             if writer.scalar(select(copy_state.c.source)) != fingerprint:
                 message = (
                     f"migrate: {shown} has an unfinished copy of another log, or of this one before"
                     " it changed; name an empty database"
                 )
                 raise StoreError(message, "refused")
-        return
+            return
     create_or_migrate_tables(engine)
     with engine.begin() as writer:
         for table in COPIED_TABLES:
@@ -207,13 +207,6 @@ def _begin_or_resume(engine: Engine, fingerprint: str) -> None:
         copy_state.create(writer)
         writer.execute(insert(copy_state), {"source": fingerprint})
         writer.execute(update(schema_version).values(version=UNFINISHED_COPY))
-
-
-def _is_unfinished(engine: Engine) -> bool:
-    with engine.begin() as writer:
-        if not inspect(writer).has_table(schema_version.name):
-            return False
-        return writer.scalar(select(schema_version.c.version)) == UNFINISHED_COPY
 
 
 def _finish(reader: Connection, writer: Connection, counts: dict[str, int]) -> None:
@@ -365,11 +358,16 @@ SIDE_FILES = ("wal", "journal")  # SQLite would apply one that is left over to a
 
 def write_backup(log: LogReader, path: str | PathLike[str]) -> None:
     """Copy a log on SQLite to a file, as of one moment, while others read and write it."""
-    if log.url.get_backend_name() != "sqlite":
-        message = "store: a PostgreSQL database is backed up with pg_dump"
-        raise StoreError(message, "unsupported")
+    database = _get_file(log.url, "a PostgreSQL database is backed up with pg_dump")
     check_output(log.url, Path(path))
-    _copy_database(Path(log.url.database or ""), Path(path))
+    _copy_database(database, Path(path))
+
+
+def _get_file(url: URL, otherwise: str) -> Path:
+    """The file of a database on SQLite; another one is refused, with what to do instead."""
+    if url.get_backend_name() != "sqlite":
+        raise StoreError(f"store: {otherwise}", "unsupported")
+    return Path(url.database or "")
 
 
 def _copy_database(source: Path, target: Path) -> None:
@@ -395,10 +393,7 @@ def restore_backup(backup: str | PathLike[str], location: str | PathLike[str]) -
     The directory then remembers the progress of the backup, not of a log that was lost.
     """
     source, url = Path(backup), resolve_url(location)
-    if url.get_backend_name() != "sqlite":
-        message = "store: a PostgreSQL database is restored with pg_restore or psql"
-        raise StoreError(message, "unsupported")
-    target = Path(url.database or "")
+    target = _get_file(url, "a PostgreSQL database is restored with pg_restore or psql")
     if not source.is_file():
         raise StoreError(f"store: there is no backup {source}", "unreachable")
     _check_backup(source)
@@ -439,23 +434,14 @@ def _open_read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
-class FileSizes(NamedTuple):
-    """The size of a file in bytes, before and after."""
-
-    before: int
-    after: int
-
-
-def compact_database(location: str | PathLike[str]) -> FileSizes:
+def compact_database(location: str | PathLike[str]) -> tuple[int, int]:
     """Rewrite the file of a log without free pages, and let it shrink by itself from then on.
 
-    No service may run on the log. The disk needs room for a second copy of what is in use.
+    Returns the bytes before and after. No service may run on the log. The disk needs room for a
+    second copy of what is in use.
     """
     url = resolve_url(location)
-    if url.get_backend_name() != "sqlite":
-        message = "store: PostgreSQL uses free space again by itself; VACUUM FULL gives it back"
-        raise StoreError(message, "unsupported")
-    path = Path(url.database or "")
+    path = _get_file(url, "PostgreSQL uses free space again by itself; VACUUM FULL gives it back")
     with hold_service_lock(url, timeout_seconds=0.0):
         open_for_writing(url).dispose()
         before = path.stat().st_size
@@ -466,4 +452,4 @@ def compact_database(location: str | PathLike[str]) -> FileSizes:
                 connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").all()
         except Exception as error:
             raise map_error(error) from None
-        return FileSizes(before, path.stat().st_size)
+        return before, path.stat().st_size

@@ -82,7 +82,6 @@ def export_log(log: LogReader, loop_name: str, path: Path, report: Report | None
 
 
 def _make_frame(batch: DecisionColumns, requests: Requests) -> pl.DataFrame:
-    """Make a table of decisions, one row each."""
     ids = [decode_action_ids(offer.ids) for offer in requests.offers]
     texts = [offer.actions for offer in requests.offers]
     frame = pl.DataFrame(

@@ -1,9 +1,7 @@
-"""A file of the decisions that were answered as degraded although they may be in the log.
+"""The file of the withdrawals (`loops/withdrawals.py`) that the log does not have yet.
 
-The client acts on the degraded answer, so nothing may be learned from such a decision. The service
-withdraws the decision once the log works; until then, this file remembers that it must, also if
-the service is killed. The file is allocated in advance, so a full disk does not matter. A write
-reaches the memory of the system, which survives the death of every process but no power failure.
+The file is allocated in advance, so a full disk does not matter. A write reaches the memory of the
+system, which survives the death of every process but no power failure.
 """
 
 import contextlib
@@ -21,6 +19,7 @@ from windvane.errors import StoreError
 from windvane.service.store.database import WITHDRAWALS_SUFFIX
 from windvane.service.store.files.data_directory import make_private_directory, open_private_file
 from windvane.service.store.files.service_lock import try_lock_file, wait_for_lock
+from windvane.service.store.rows import DecisionRow
 
 SLOT_BYTES = 512  # for one record
 SLOT_COUNT = 4096
@@ -30,21 +29,7 @@ _HEAD = struct.Struct("<II")  # size of the record and its checksum; all zero: t
 RECORD_BYTES = SLOT_BYTES - _HEAD.size  # at most; an event id of 256 ASCII letters fits
 
 
-class WithdrawalRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A decision that must be withdrawn, and what the client was answered instead."""
-
-    loop: int  # id
-    event_id: str
-    round: int
-    at: int
-    mode: str
-    deferred: bool
-    chosen: int  # place of the action that the client got, among the offered actions
-    actions: str  # JSON list of the ids of the offered actions; of the chosen one if too long
-    has_all_actions: bool = True
-
-
-_decode_record = msgspec.msgpack.Decoder(WithdrawalRecord).decode
+_decode_record = msgspec.msgpack.Decoder(DecisionRow).decode
 
 
 def find_withdrawal_path(url: URL) -> Path:
@@ -105,6 +90,7 @@ def _number_path(path: Path, number: int) -> Path:
 class WithdrawalFile:
     """Records of decisions to withdraw, each in a slot of its own.
 
+    A record is the decision with the choice that the client was answered instead.
     The file stays locked while it is open: two services never share it.
     """
 
@@ -135,7 +121,7 @@ class WithdrawalFile:
         """How many more records fit."""
         return len(self._free_slots)
 
-    def add(self, record: WithdrawalRecord) -> int:
+    def add(self, record: DecisionRow) -> int:
         """Write a record and return its slot; raises an OSError if that fails."""
         content = msgspec.msgpack.encode(record)
         if not self._free_slots or len(content) > RECORD_BYTES:
@@ -158,7 +144,7 @@ class WithdrawalFile:
             os.pwrite(self._descriptor, bytes(_HEAD.size), slot * SLOT_BYTES)
             self._free_slots.append(slot)
 
-    def _read_records(self) -> dict[int, WithdrawalRecord]:
+    def _read_records(self) -> dict[int, DecisionRow]:
         """Read all records by slot; a record that was written in part was never answered."""
         records = {}
         content = os.pread(self._descriptor, SLOT_COUNT * SLOT_BYTES, 0)

@@ -33,7 +33,7 @@ from windvane.service.store.writer.group_commit import Operation, Phase, Transac
 from windvane.service.store.writer.reward_operations import (
     DecisionState,
     LessonDraft,
-    MatchTime,
+    MatchResult,
     RewardTerms,
     close_decisions,
     find_terms,
@@ -48,13 +48,6 @@ class PutDecisionResult(NamedTuple):
 
     answer: bytes  # of the decision that the event had before; empty if this one is new
     is_new: bool
-    lessons: tuple[Lesson, ...]
-
-
-class ActivateResult(NamedTuple):
-    """The lessons of held rewards, and a status: activated, already, late or unknown."""
-
-    status: str
     lessons: tuple[Lesson, ...]
 
 
@@ -113,7 +106,7 @@ class PutDecision(Operation[PutDecisionResult], frozen=True):
         if new:
             _insert_decisions(transaction, loop, [put.decision for put in new.values()])
             match_times = {
-                event_id: MatchTime(put.terms, put.decision.at)
+                event_id: (put.terms, put.decision.at)
                 for event_id, put in new.items()
                 if not put.has_generated_id
             }
@@ -201,7 +194,7 @@ _UPDATE_ACTIVATED = (
 )
 
 
-class Activate(Operation[ActivateResult], frozen=True):
+class Activate(Operation[MatchResult], frozen=True):
     """Activate a deferred decision, and learn the rewards that were held for it."""
 
     phase = Phase.ACTIVATION
@@ -213,7 +206,7 @@ class Activate(Operation[ActivateResult], frozen=True):
     @classmethod
     def run_batch(
         cls, transaction: Transaction, batch: Sequence["Activate"]
-    ) -> Sequence[ActivateResult]:
+    ) -> Sequence[MatchResult]:
         loop = batch[0].loop
         states = read_decision_states(transaction, loop, (one.event_id for one in batch))
         activated: dict[str, Activate] = {}
@@ -240,14 +233,14 @@ class Activate(Operation[ActivateResult], frozen=True):
             ]
             transaction.connection.execute(_UPDATE_ACTIVATED, updates)
             match_times = {
-                event_id: MatchTime(activation.terms, activation.at)
+                event_id: (activation.terms, activation.at)
                 for event_id, activation in activated.items()
             }
             lessons_by_event = match_early_rewards(transaction, loop, "held", match_times)
         results = []
         for status, activation in zip(statuses, batch, strict=True):
             learned = lessons_by_event.get(activation.event_id, ())
-            results.append(ActivateResult(status, tuple(learned) if status == "activated" else ()))
+            results.append(MatchResult(status, tuple(learned) if status == "activated" else ()))
         return results
 
 
@@ -350,33 +343,25 @@ def put_offers(
     rows = [
         (loop, digest, decision.at, decision.actions, decision.offer)
         for digest, decision in by_hash.items()
-        if digest not in stored or stored[digest].last_used < decision.at - USE_RESOLUTION_US
+        if digest not in stored or stored[digest][1] < decision.at - USE_RESOLUTION_US
     ]
     if rows:
         transaction.execute_many(_PUT_OFFER, rows)
         stored |= _read_offers(transaction, loop, [digest for _, digest, *_ in rows])
     ids: dict[str | None, int | None] = {None: None}
-    return ids | {decision.offer: stored[digest].id for digest, decision in by_hash.items()}
-
-
-class _StoredOffer(NamedTuple):
-    """An offer of the log."""
-
-    id: int
-    last_used: int
+    return ids | {decision.offer: stored[digest][0] for digest, decision in by_hash.items()}
 
 
 def _read_offers(
     transaction: Transaction, loop: int, hashes: Sequence[bytes]
-) -> dict[bytes, _StoredOffer]:
-    """Read the offers of a loop with these hashes, by their hash."""
+) -> dict[bytes, tuple[int, int]]:
     if not hashes:
         return {}
     query = f"""
 SELECT hash, id, last_used FROM offers WHERE loop = ? AND hash IN ({list_marks(hashes)})
 """
     rows = transaction.fetch_all(query, (loop, *hashes))
-    return {bytes(digest): _StoredOffer(id_, last_used) for digest, id_, last_used in rows}
+    return {bytes(digest): (id_, last_used) for digest, id_, last_used in rows}
 
 
 def delete_unused_offers(transaction: Transaction, loop: int, limit: int) -> None:

@@ -11,17 +11,15 @@ a circle. A loop without a position was deleted: nothing is written to it any mo
 
 import math
 import sqlite3
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from enum import IntEnum
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from windvane.errors import StoreError
 from windvane.service.store.database import is_database_failure, map_error
@@ -29,7 +27,6 @@ from windvane.service.store.rows import LogPosition
 
 Result = TypeVar("Result")
 
-MAX_WAITING_OPERATIONS = 4096
 MAX_GROUP_OPERATIONS = 512  # in one transaction
 TOO_LONG = "the log takes too long"
 OUTDATED = "outdated"  # kind of error: the operation follows from settings that were changed
@@ -78,17 +75,6 @@ class Phase(IntEnum):
     DECISION = 1
     ACTIVATION = 2
     REWARD = 3
-    REWARD_BATCH = 4
-
-
-class BatchKey(NamedTuple):
-    """Batchable operations with equal keys are of one type and are written together.
-
-    Batches are written in ascending order of their keys.
-    """
-
-    phase: Phase
-    loop: int
 
 
 class Operation(
@@ -104,13 +90,15 @@ class Operation(
         return getattr(self, "loop", None)
 
     @property
-    def batch_key(self) -> BatchKey | None:
-        """The batch of this operation; None if it runs alone and keeps its place in the group."""
+    def batch_key(self) -> tuple[Phase, int] | None:
+        """The phase and the loop; operations with equal keys are written together, in their order.
+
+        None: the operation runs alone and keeps its place in the group.
+        """
         loop = self.loop_id
-        return None if self.phase is None or loop is None else BatchKey(self.phase, loop)
+        return None if self.phase is None or loop is None else (self.phase, loop)
 
     def run(self, transaction: Transaction) -> Result:
-        """Write this operation."""
         raise NotImplementedError
 
     @classmethod
@@ -140,67 +128,6 @@ class WriteOutcome(NamedTuple):
     ticket: Any
     result: Any
     error: StoreError | None
-
-
-class WriterThread:
-    """Accepts operations from any thread and writes them in groups from a thread of its own."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._ready = threading.Condition()
-        self._queue: list[QueuedOperation] = []
-        self._closing = False
-        self._thread = threading.Thread(
-            target=self._write_groups, name="windvane writer", daemon=True
-        )
-        self._thread.start()
-
-    def submit(self, operation: Operation[Result]) -> Future[Result]:
-        """Queue an operation; the future resolves after the commit and cannot be cancelled."""
-        future: Future[Result] = Future()
-        future.set_running_or_notify_cancel()
-        with self._ready:
-            if self._closing:
-                raise make_closed_error()
-            if len(self._queue) >= MAX_WAITING_OPERATIONS:
-                raise make_busy_error()
-            self._queue.append(QueuedOperation(operation, future))
-            if len(self._queue) == 1:
-                self._ready.notify()
-        return future
-
-    def close(self) -> None:
-        """Write all waiting operations, then stop."""
-        with self._ready:
-            self._closing = True
-            self._ready.notify()
-        self._thread.join()
-
-    def _write_groups(self) -> None:
-        while True:
-            with self._ready:
-                while not self._queue and not self._closing:
-                    self._ready.wait()
-                group = self._queue[:MAX_GROUP_OPERATIONS]
-                self._queue = self._queue[MAX_GROUP_OPERATIONS:]
-            if not group:
-                return
-            for future, result, error in commit_group(self._engine.begin, group):
-                if error is None:
-                    future.set_result(result)
-                else:
-                    future.set_exception(error)
-
-
-def make_closed_error() -> StoreError:
-    """The error of an operation that is submitted after the store was closed."""
-    return StoreError("store: the log is closed", "closed")
-
-
-def make_busy_error() -> StoreError:
-    """The error of an operation that is submitted while the queue is full."""
-    message = f"store: {MAX_WAITING_OPERATIONS} operations wait to be written, no more are accepted"
-    return StoreError(message, "busy")
 
 
 def make_gone_error(loop: int) -> StoreError:
@@ -233,21 +160,19 @@ def commit_group(begin: Begin, group: list[QueuedOperation]) -> list[WriteOutcom
 
 
 def _commit_or_fail(begin: Begin, group: list[QueuedOperation]) -> list[WriteOutcome]:
+    """Write a group, or the error of each operation if the database fails."""
     batches = _split_into_batches(group)
     deadline = min(queued.deadline for queued in group)
-    try:
+    for run in (_run_together, _run_one_by_one):
         try:
-            return _commit(begin, batches, _run_together, deadline)
+            return _commit(begin, batches, run, deadline)
         except _DeadlinePassedError:
             raise
         except Exception as error:
-            if is_database_failure(map_error(error)):
-                raise
-            return _commit(begin, batches, _run_one_by_one, deadline)
-    except _DeadlinePassedError:
-        raise
-    except Exception as error:
-        return [WriteOutcome(queued.ticket, None, map_error(error)) for queued in group]
+            failure = map_error(error)
+            if is_database_failure(failure):
+                break
+    return [WriteOutcome(queued.ticket, None, failure) for queued in group]
 
 
 def _make_late_outcome(queued: QueuedOperation) -> WriteOutcome:
@@ -261,7 +186,7 @@ def _split_into_batches(group: list[QueuedOperation]) -> list[Batch]:
     the order among them. Sorting lets each batch be written with a few statements.
     """
     batches: list[Batch] = []
-    run: dict[BatchKey, Batch] = {}
+    run: dict[tuple[Phase, int], Batch] = {}
     for queued in group:
         key = queued.operation.batch_key
         if key is not None:

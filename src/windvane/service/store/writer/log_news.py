@@ -1,9 +1,4 @@
-"""News of the log: how far it has got, for the servers that share it.
-
-On PostgreSQL a writer process notifies the other servers how far the log of a loop has got, and
-they read the rest. News may be lost: every server also reads the positions of the log again and
-again.
-"""
+"""News of the log: how far it has got, for the servers that share it on PostgreSQL."""
 
 import logging
 import os

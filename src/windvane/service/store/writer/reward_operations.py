@@ -89,13 +89,6 @@ class DecisionState:
         return "learned"
 
 
-class MatchTime(NamedTuple):
-    """The terms and the time at which rewards that arrived too early are matched again."""
-
-    terms: RewardTerms
-    at: int
-
-
 class LessonDraft(NamedTuple):
     """A lesson that has no id yet."""
 
@@ -143,11 +136,15 @@ _UPDATE_STATUS = (
 
 
 def match_early_rewards(
-    transaction: Transaction, loop: int, status: str, match_times: Mapping[str, MatchTime]
+    transaction: Transaction,
+    loop: int,
+    status: str,
+    match_times: Mapping[str, tuple[RewardTerms, int]],
 ) -> dict[str, list[Lesson]]:
     """Match rewards again that came before their decision or before its activation.
 
-    `status` is "orphan" or "held", `match_times` is by event id. Returns the lessons by event id.
+    `status` is "orphan" or "held"; `match_times` has the terms and the time of now by event id.
+    Returns the lessons by event id.
     """
     if not match_times:
         return {}
@@ -160,13 +157,13 @@ def match_early_rewards(
     updates = []
     for reward, event_id, value, at in early_rewards:
         state = states[event_id]
-        match_time = match_times[event_id]
-        new_status = state.apply_reward(at, find_terms(transaction, loop, match_time.terms))
+        terms, matched_at = match_times[event_id]
+        new_status = state.apply_reward(at, find_terms(transaction, loop, terms))
         updates.append({"reward": reward, "new_status": new_status})
         transaction.counter_changes[loop, status] -= 1
         transaction.counter_changes[loop, new_status] += 1
         if new_status in LESSON_KIND:
-            drafts.append(LessonDraft(state, LESSON_KIND[new_status], value, match_time.at))
+            drafts.append(LessonDraft(state, LESSON_KIND[new_status], value, matched_at))
     transaction.connection.execute(_UPDATE_STATUS, updates)
     lessons_by_event: dict[str, list[Lesson]] = {event_id: [] for event_id in states}
     by_decision = {state.id: lessons_by_event[event_id] for event_id, state in states.items()}
@@ -227,8 +224,12 @@ MAX_REWARDS_PER_EVENT = 1000  # in the log
 REFUSED = "refused"  # status of a reward that the log does not keep, because the event has so many
 
 
-class PutRewardResult(NamedTuple):
-    """The status of the reward, a field of `Funnel` or `REFUSED`, and at most one lesson."""
+class MatchResult(NamedTuple):
+    """What became of a reward or an activation, and the lessons that follow.
+
+    The status is a field of `Funnel` or `REFUSED`; of an activation: activated, already, late or
+    unknown.
+    """
 
     status: str
     lessons: tuple[Lesson, ...]
@@ -249,7 +250,7 @@ _COUNT_REWARDS = (
 )
 
 
-class PutReward(Operation[PutRewardResult], frozen=True):
+class PutReward(Operation[MatchResult], frozen=True):
     """Write a reward, and learn it if its decision is in the log and waits for a reward.
 
     A reward of the same event with the same request id is a repetition by the client, and is
@@ -268,7 +269,7 @@ class PutReward(Operation[PutRewardResult], frozen=True):
     @classmethod
     def run_batch(
         cls, transaction: Transaction, batch: Sequence["PutReward"]
-    ) -> Sequence[PutRewardResult]:
+    ) -> Sequence[MatchResult]:
         loop = batch[0].loop
         seen = _read_request_ids(transaction, loop, batch)
         states = read_decision_states(transaction, loop, (put.event_id for put in batch))
@@ -296,7 +297,7 @@ class PutReward(Operation[PutRewardResult], frozen=True):
         transaction.insert_many("rewards", ("loop", *RewardRow._fields[1:]), rows)
         learned = iter(write_lessons(transaction, loop, drafts))
         return [
-            PutRewardResult(status, (next(learned),) if status in LESSON_KIND else ())
+            MatchResult(status, (next(learned),) if status in LESSON_KIND else ())
             for status in statuses
         ]
 
@@ -370,52 +371,3 @@ class _RewardRoom:
         if room is not None:
             self._room[put.event_id] = room - 1
         return room is None or room > 0 or status != "duplicate"
-
-
-REWARDS_PER_STATEMENT = 1000  # databases limit how many values a statement may have
-
-
-class RewardEntry(NamedTuple):
-    """One reward of a batch; a second one of the same event and request id counts once."""
-
-    event_id: str
-    value: float
-    request_id: str | None = None
-
-
-class PutRewardsResult(NamedTuple):
-    """The status of each reward, as in `PutRewardResult`, and the lessons of all of them."""
-
-    statuses: tuple[str, ...]
-    lessons: tuple[Lesson, ...]
-
-
-class PutRewards(Operation[PutRewardsResult], frozen=True):
-    """Write rewards with the same effect as one `PutReward` for each of them, in their order."""
-
-    phase = Phase.REWARD_BATCH
-    loop: int
-    entries: tuple[RewardEntry, ...]
-    at: int
-    terms: RewardTerms
-
-    @classmethod
-    def run_batch(
-        cls, transaction: Transaction, batch: Sequence["PutRewards"]
-    ) -> Sequence[PutRewardsResult]:
-        puts = [
-            PutReward(each.loop, event_id, value, each.at, each.terms, request_id)
-            for each in batch
-            for event_id, value, request_id in each.entries
-        ]
-        results: list[PutRewardResult] = []
-        for first in range(0, len(puts), REWARDS_PER_STATEMENT):
-            chunk = puts[first : first + REWARDS_PER_STATEMENT]
-            results += PutReward.run_batch(transaction, chunk)
-        joined = []
-        remaining = iter(results)
-        for each in batch:
-            own = [next(remaining) for _ in each.entries]
-            learned = tuple(lesson for result in own for lesson in result.lessons)
-            joined.append(PutRewardsResult(tuple(result.status for result in own), learned))
-        return joined

@@ -71,7 +71,7 @@ class Heartbeat(Operation[HeartbeatResult], frozen=True):
 
     def run(self, transaction: Transaction) -> HeartbeatResult:
         connection = transaction.connection
-        leader = _lock_leader(connection)
+        leader, until = _lock_leader(connection)
         now = read_database_us(connection)
         row = {"name": self.name, "seen": now, "settled_until": self.settled_until}
         is_own = servers.c.id == self.server
@@ -79,7 +79,7 @@ class Heartbeat(Operation[HeartbeatResult], frozen=True):
             connection.execute(insert(servers), row | {"id": self.server})
         lost_before = now - round(LOST_AFTER_SECONDS * MICROSECONDS_PER_SECOND)
         connection.execute(delete(servers).where(servers.c.seen < lost_before))
-        is_leader = leader.server == self.server or leader.until < now
+        is_leader = leader == self.server or until < now
         if is_leader:
             until = now + round(LEASE_SECONDS * MICROSECONDS_PER_SECOND)
             connection.execute(update(lease).values(server=self.server, until=until))
@@ -94,26 +94,21 @@ class Leave(Operation[None], frozen=True):
     server: str
 
     def run(self, transaction: Transaction) -> None:
-        leader = _lock_leader(transaction.connection)
-        if leader.server == self.server:
+        leader, _ = _lock_leader(transaction.connection)
+        if leader == self.server:
             transaction.connection.execute(update(lease).values(until=0))
         transaction.connection.execute(delete(servers).where(servers.c.id == self.server))
 
 
-class _Leader(NamedTuple):
-    server: str
-    until: int
-
-
-def _lock_leader(connection: Connection) -> _Leader:
-    """Lock the lease until the transaction ends, and read who holds it."""
+def _lock_leader(connection: Connection) -> tuple[str, int]:
+    """Lock the lease until the transaction ends, and read who holds it, and until when."""
     query = select(lease.c.server, lease.c.until).with_for_update()
     row = connection.execute(query).first()
     if row is None:
         free = {"place": _LEASE_PLACE, "server": "", "until": 0}
         connection.execute(insert(lease), free)
-        return _Leader("", 0)
-    return _Leader(*row)
+        return "", 0
+    return row.server, row.until
 
 
 class PutClock(Operation[None], frozen=True):

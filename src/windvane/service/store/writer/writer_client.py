@@ -6,20 +6,13 @@ import math
 import socket
 import subprocess
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
 from windvane.errors import StoreError
 from windvane.service.store.database import resolve_url
-from windvane.service.store.writer.group_commit import (
-    MAX_WAITING_OPERATIONS,
-    OUTDATED,
-    TOO_LONG,
-    Operation,
-    make_busy_error,
-    make_closed_error,
-)
+from windvane.service.store.writer.group_commit import OUTDATED, TOO_LONG, Operation
 from windvane.service.store.writer.log_news import LogNews
 from windvane.service.store.writer.writer_protocol import (
     MessageSplitter,
@@ -35,6 +28,7 @@ from windvane.service.store.writer.writer_protocol import (
 
 Result = TypeVar("Result")
 WRITER_CODE = "from windvane.service.store.writer.writer_process import main; main()"
+MAX_WAITING_OPERATIONS = 4096
 START_TIMEOUT_SECONDS = 30.0
 CLOSE_TIMEOUT_SECONDS = 10.0  # until the writer must have written all that it received
 RESTART_INTERVAL_SECONDS = 1.0  # between two attempts to replace a writer that ended
@@ -57,6 +51,7 @@ class PendingOperation(NamedTuple):
     type: type[Operation[Any]]
     future: "asyncio.Future[Any]"
     on_result: Callable[[Any], None] | None
+    timer: asyncio.TimerHandle | None
 
 
 class WriterClient(asyncio.Protocol):
@@ -71,7 +66,6 @@ class WriterClient(asyncio.Protocol):
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._pending: dict[int, PendingOperation] = {}
-        self._deadlines = WriteDeadlines(self._time_out)
         self._unsent: list[bytes] = []
         self._send_until = 0.0  # on the monotonic clock: when the unsent operations must be sent
         self._last_number = 0
@@ -86,14 +80,15 @@ class WriterClient(asyncio.Protocol):
 
     async def start(self) -> None:
         """Start the writer process; it is ready when this returns."""
-        self._transport = await self._start_process()
+        await self._start_process()
 
     @property
     def is_ready(self) -> bool:
         """Whether there is a writer process that takes operations."""
         return self._transport is not None
 
-    async def _start_process(self) -> asyncio.WriteTransport:
+    async def _start_process(self, is_replacement: bool = False) -> None:
+        """Start a writer process, and give it operations once the service is ready for it."""
         # To ask for the running loop takes a system call, which is too much for every operation.
         self._loop = loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = loop.create_future()
@@ -103,13 +98,15 @@ class WriterClient(asyncio.Protocol):
         transport, _ = await loop.create_unix_connection(lambda: self, sock=own_end)
         try:
             await asyncio.wait_for(asyncio.shield(self._started), START_TIMEOUT_SECONDS)
+            if is_replacement and self.on_replacement is not None:
+                await self.on_replacement()
             if self._ended.done():  # it ended right after it had become ready
                 raise _make_ended_error()
         except BaseException:
             transport.close()
             await self._end_process()
             raise
-        return transport
+        self._transport = transport
 
     @property
     def process_id(self) -> int:
@@ -147,22 +144,23 @@ class WriterClient(asyncio.Protocol):
             self._loop.call_soon(self._send_if_quiet, 1)
         self._unsent.append(request)
         future: asyncio.Future[Result] = self._loop.create_future()
-        if timeout is not None:
-            self._deadlines.add(timeout, self._last_number)
-        self._pending[self._last_number] = PendingOperation(type(operation), future, on_result)
+        number = self._last_number
+        timer = None if timeout is None else self._loop.call_later(timeout, self._time_out, number)
+        self._pending[number] = PendingOperation(type(operation), future, on_result, timer)
         return future
 
     def _find_reason_to_refuse(self) -> StoreError | None:
         if self._closing:
-            return make_closed_error()
+            return StoreError("store: the log is closed", "closed")
         if self._transport is None:
             return _make_ended_error()
         if len(self._pending) >= MAX_WAITING_OPERATIONS:
-            return make_busy_error()
-        if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-            message = "store: too many bytes wait to be written, no more are accepted"
-            return StoreError(message, "busy")
-        return None
+            what = f"{MAX_WAITING_OPERATIONS} operations"
+        elif self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            what = "too many bytes"
+        else:
+            return None
+        return StoreError(f"store: {what} wait to be written, no more are accepted", "busy")
 
     def _note_failure(self, kind: type[Operation[Any]], error: StoreError) -> None:
         if error.kind not in NOT_FAILURES:
@@ -189,7 +187,6 @@ class WriterClient(asyncio.Protocol):
             if not self._ended.done():
                 logger.error("the writer process does not end; its last operations may be lost")
             await self._end_process()
-        self._deadlines.close()
 
     async def _end_process(self) -> None:
         """Kill the writer process if it still has its socket open, and wait for its end."""
@@ -238,6 +235,8 @@ class WriterClient(asyncio.Protocol):
         has_failures = bool(failures.counts)
         for number, encoded_result, error in replies:
             pending = self._pending.pop(number)
+            if pending.timer is not None:
+                pending.timer.cancel()
             if error is not None:
                 store_error = StoreError(*error)
                 self._note_failure(pending.type, store_error)
@@ -270,25 +269,12 @@ class WriterClient(asyncio.Protocol):
         while self._transport is None:
             await self._end_process()
             try:
-                await self._resume(await self._start_process())
+                await self._start_process(is_replacement=True)
             except Exception as error:
                 self.failures.add(START, str(error) or TOO_LONG)
                 await asyncio.sleep(RESTART_INTERVAL_SECONDS)
         self.failures.note_success(START)
         self._replacement = None
-
-    async def _resume(self, transport: asyncio.WriteTransport) -> None:
-        """Give a new writer process operations, once the service has read the log again."""
-        try:
-            if self.on_replacement is not None:
-                await self.on_replacement()
-            if self._ended.done():
-                raise _make_ended_error()
-        except BaseException:
-            transport.close()
-            await self._end_process()
-            raise
-        self._transport = transport
 
 
 def start_writer_process(url: str) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
@@ -331,47 +317,6 @@ def _fail(pending: PendingOperation, error: StoreError) -> None:
         pending.future.exception()  # marks it as retrieved: often it is no longer awaited
 
 
-class WriteDeadlines:
-    """Calls a function with the number of each operation whose time is over.
-
-    There is one timer for all of them: a timer for each would take as long as encoding the
-    operation. The numbers of operations that were done before are passed too.
-    """
-
-    def __init__(self, time_out: Callable[[int], None]) -> None:
-        self._time_out = time_out
-        self._queues: dict[float, deque[tuple[float, int]]] = {}  # by length, in order of time
-        self._timers: dict[float, asyncio.TimerHandle] = {}  # by length
-
-    def add(self, seconds: float, number: int) -> None:
-        """Let the time of an operation be over in so many seconds."""
-        queue = self._queues.get(seconds)
-        if queue is None:
-            self._loop = asyncio.get_running_loop()
-            queue = self._queues[seconds] = deque()
-        loop = self._loop
-        at = loop.time() + seconds
-        queue.append((at, number))
-        if len(queue) == 1:
-            self._timers[seconds] = loop.call_at(at, self._run, seconds)
-
-    def _run(self, seconds: float) -> None:
-        loop = self._loop
-        queue = self._queues[seconds]
-        now = loop.time()
-        while queue and queue[0][0] <= now:
-            self._time_out(queue.popleft()[1])
-        if queue:
-            self._timers[seconds] = loop.call_at(queue[0][0], self._run, seconds)
-
-    def close(self) -> None:
-        """Forget all operations."""
-        for timer in self._timers.values():
-            timer.cancel()
-        self._queues.clear()
-        self._timers.clear()
-
-
 class WriteFailures:
     """The kinds of operations that failed lately, by the name of the operation.
 
@@ -396,7 +341,6 @@ class WriteFailures:
         self._last_failure = self._failed_at[kind] = time.monotonic()
 
     def note_success(self, kind: str) -> None:
-        """Note that a write worked."""
         self.is_log_failing = False
         self.note_recovery(kind)
 

@@ -13,14 +13,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 import msgspec
 from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from windvane.errors import StoreError
-from windvane.service.store.database import open_engine
+from windvane.service.store.database import make_engine
 from windvane.service.store.files.data_directory import OpenedFiles, save_progress
 from windvane.service.store.files.service_lock import open_as_service
 from windvane.service.store.writer.group_commit import (
@@ -72,7 +72,8 @@ def serve(service: socket.socket) -> None:
         with open_as_service(url, LOCK_TIMEOUT_SECONDS, lock_is_lost) as engine:
             service.sendall(READY)
             committed = threading.Event()
-            with run_checkpoints(url, committed):
+            is_sqlite = url.get_backend_name() == "sqlite"
+            with CheckpointThread(url, committed) if is_sqlite else nullcontext():
                 channel = WriterChannel(service, splitter)
                 Writer(engine, channel, committed, lock_is_lost).run()
     except StoreError as error:
@@ -81,20 +82,6 @@ def serve(service: socket.socket) -> None:
             service.sendall(add_size(encode((str(error), error.kind))))
     except (BrokenPipeError, ConnectionResetError):
         return  # the service has ended before the writer was ready
-
-
-@contextmanager
-def run_checkpoints(url: URL, committed: threading.Event) -> Iterator[None]:
-    """Run a checkpoint thread beside the writer, if the database is SQLite."""
-    if url.get_backend_name() != "sqlite":
-        yield
-        return
-    with open_engine(url, writes=False) as engine:
-        thread = CheckpointThread(engine, committed)
-        try:
-            yield
-        finally:
-            thread.close()
 
 
 class WriterChannel:
@@ -117,25 +104,16 @@ class WriterChannel:
 
     def receive(self) -> list[WriteRequest] | None:
         """The requests that have arrived; None at the end of the stream."""
-        try:
-            data = self._receive_bytes()
-        except ConnectionResetError:  # reported once if the other end closed with unread replies
-            with suppress(ConnectionResetError):
-                return self._split(self._receive_bytes())
-            return None
-        except BlockingIOError:
-            return []
-        return self._split(data)
-
-    def _receive_bytes(self) -> bytes:
-        """Receive what has arrived, without a new buffer of the largest size for every call."""
-        size = self.connection.recv_into(_BUFFER)
-        return bytes(_BUFFER[:size])
-
-    def _split(self, data: bytes) -> list[WriteRequest] | None:
-        if not data:
-            return None
-        return [decode_request(message) for message in self._splitter.feed(data)]
+        for _ in range(2):
+            try:
+                size = self.connection.recv_into(_BUFFER)
+            except BlockingIOError:
+                return []
+            except ConnectionResetError:  # reported once if the other end left replies unread
+                continue
+            messages = self._splitter.feed(bytes(_BUFFER[:size]))
+            return [decode_request(message) for message in messages] if size else None
+        return None
 
     def send(self, message: bytes) -> None:
         """Send a message, now or as soon as the other end reads."""
@@ -210,21 +188,24 @@ class CheckpointThread:
     all requests that wait for them too. The thread also saves how far the log has got.
     """
 
-    def __init__(self, engine: Engine, committed: threading.Event) -> None:
-        self._engine = engine
+    def __init__(self, url: URL, committed: threading.Event) -> None:
+        self._engine = make_engine(url, writes=False)
         self._committed = committed
         self._closing = threading.Event()
         self._thread = threading.Thread(
             target=self._checkpoint_after_commits, name="windvane checkpoint", daemon=True
         )
+
+    def __enter__(self) -> None:
         self._thread.start()
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop the thread, wait until it has ended, and save the progress."""
         self._closing.set()
         self._committed.set()
         self._thread.join()
         save_progress(self._engine)
+        self._engine.dispose()
 
     def _checkpoint_after_commits(self) -> None:
         saved_at = time.monotonic()
