@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from store_helpers import create_loop, put_decision
 from waiting import wait_until
 from windvane.errors import StoreError
 from windvane.service.store.database import DATABASE_FILE, open_for_writing, resolve_url
+from windvane.service.store.files.data_directory import OpenedFiles
 from windvane.service.store.log import LogReader, Store
 from windvane.service.store.writer.group_commit import QueuedOperation, commit_group
-from windvane.service.store.writer.writer_process import KeptConnection
+from windvane.service.store.writer.writer_process import begin_checked
 
 
 def replace(path: Path) -> None:
@@ -38,15 +40,14 @@ def test_nothing_is_acknowledged_that_nobody_will_read(
     with Store(tmp_path) as store:
         loop = create_loop(store)
     engine = open_for_writing(resolve_url(tmp_path))
-    connection = KeptConnection(engine)
+    begin = partial(begin_checked, engine, OpenedFiles(engine.url))
     error: list[StoreError | None] = []
     for event in ("before", "after", "again"):
         put = QueuedOperation(put_decision(loop, event), event)
-        [outcome] = commit_group(connection.begin, [put])
+        [outcome] = commit_group(begin, [put])
         error.append(outcome.error)
         if event == "before":
             LOSSES[loss](tmp_path / f"{DATABASE_FILE}{suffix}")
-    connection.close()
     engine.dispose()
     assert error[0] is None
     for reason in error[1:]:
@@ -84,7 +85,7 @@ def test_a_file_that_is_lost_during_a_commit_is_noticed_before_the_acknowledgeme
     tmp_path: Path,
 ) -> None:
     engine = open_for_writing(resolve_url(tmp_path))
-    connection = KeptConnection(engine)
-    with pytest.raises(StoreError, match="was deleted, moved or replaced"), connection.begin():
+    begin = partial(begin_checked, engine, OpenedFiles(engine.url))
+    with pytest.raises(StoreError, match="was deleted, moved or replaced"), begin():
         (tmp_path / DATABASE_FILE).unlink()
     engine.dispose()

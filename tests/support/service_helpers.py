@@ -3,12 +3,14 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from windvane.errors import StoreError
 from windvane.service.clock import ServiceClock
 from windvane.service.loops.rank_requests import parse_offer
 from windvane.service.loops.service import Service
+from windvane.service.loops.withdrawals import Withdrawals
 from windvane.service.store.log import Store
 from windvane.service.store.writer.writer_client import WriteFailures
 
@@ -49,5 +51,9 @@ class CountingWriter:
 
 
 def make_service(store: Store, clock: ServiceClock | None = None) -> tuple[Service, CountingWriter]:
-    writer = CountingWriter(store)
-    return Service(store, writer, clock), writer  # type: ignore[arg-type]
+    writer: Any = CountingWriter(store)
+    file: Any = SimpleNamespace(
+        free_count=4096, records={}, add=lambda record: 0, remove=lambda slot: None
+    )
+    clock = clock or ServiceClock(store.find_newest_time())
+    return Service(store, writer, clock, Withdrawals(writer, file)), writer

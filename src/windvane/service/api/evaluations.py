@@ -13,8 +13,8 @@ from windvane.errors import SettingError
 from windvane.evaluation.estimates.result import clip_value
 from windvane.service.api.requests import (
     get_evaluations,
+    get_loop,
     get_loop_name,
-    get_service,
     json_response,
     parse_request,
 )
@@ -131,11 +131,6 @@ _decode_evaluation = msgspec.json.Decoder(EvaluationRequest).decode
 _decode_apply = msgspec.json.Decoder(ApplyRequest).decode
 
 
-async def _check_loop(request: Request) -> None:
-    """Refuse a loop that does not exist, before the body is read."""
-    await get_service(request).get_loop(get_loop_name(request.scope))
-
-
 async def _find(request: Request) -> EvaluationRow:
     key = request.path_params["evaluationId"]
     return await get_evaluations(request).find(get_loop_name(request.scope), key)
@@ -151,7 +146,7 @@ def _read_time(text: str, target: str) -> int:
 
 async def create_evaluation(request: Request) -> Response:
     """POST evaluations: the service gives the id."""
-    await _check_loop(request)
+    loop = await get_loop(request)  # before the body is read
     body = await parse_request(request, _decode_evaluation, CONTRACT_CODE)
     contract = EvaluationContract(
         name=body.name,
@@ -160,7 +155,7 @@ async def create_evaluation(request: Request) -> Response:
         policies=body.policies,
         optimizes=body.enable_offline_experimentation,
     )
-    row = await get_evaluations(request).create(get_loop_name(request.scope), contract, MANUAL)
+    row = await get_evaluations(request).create(loop.name, contract, MANUAL)
     response = json_response(render_evaluation(row, []), 201)
     response.headers["location"] = f"{request.url.replace(query='')}/{row.key}"
     return response
@@ -187,10 +182,9 @@ async def delete_evaluation(request: Request) -> Response:
 
 async def apply_evaluation(request: Request) -> Response:
     """POST configurations/applyFromEvaluation: take over the settings of a policy."""
-    await _check_loop(request)
+    loop = await get_loop(request)  # before the body is read
     body = await parse_request(request, _decode_apply, CONTRACT_CODE)
-    name = get_loop_name(request.scope)
-    await get_evaluations(request).apply(name, body.evaluation_id, body.policy_name, BY_HTTP)
+    await get_evaluations(request).apply(loop.name, body.evaluation_id, body.policy_name, BY_HTTP)
     return Response(status_code=204)
 
 

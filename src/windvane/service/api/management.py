@@ -18,6 +18,7 @@ from windvane.service.api.requests import (
     WholeNumbers,
     bad_request,
     check_values,
+    get_loop,
     get_loop_name,
     get_service,
     json_response,
@@ -86,7 +87,7 @@ _decode_new_loop = msgspec.json.Decoder(NewLoopBody).decode
 
 
 async def import_decisions(request: Request) -> Response:
-    loop, large_requests = await _get_loop(request), request.app.large_requests
+    loop, large_requests = await get_loop(request), request.app.large_requests
     with large_requests.hold() as held:
         body = await read_body(request.scope, request.receive, MAX_BODY_BYTES, held.take)
         sent: ImportRequest = await large_requests.run(_parse_import, body)
@@ -138,12 +139,8 @@ def _describe_settings(loop: Loop) -> ServiceConfiguration:
     )
 
 
-async def _get_loop(request: Request) -> Loop:
-    return await get_service(request).get_loop(get_loop_name(request.scope))
-
-
 async def get_settings(request: Request) -> Response:
-    return json_response(_describe_settings(await _get_loop(request)))
+    return json_response(_describe_settings(await get_loop(request)))
 
 
 async def put_settings(request: Request) -> Response:
@@ -156,7 +153,7 @@ async def put_settings(request: Request) -> Response:
 
 async def get_policy(request: Request) -> Response:
     """GET configurations/policy: the settings that make the policy."""
-    return json_response(_describe_policy((await _get_loop(request)).settings))
+    return json_response(_describe_policy((await get_loop(request)).settings))
 
 
 def _describe_policy(settings: LoopSettings, name: str = POLICY_NAME) -> PolicyConfiguration:
@@ -165,7 +162,7 @@ def _describe_policy(settings: LoopSettings, name: str = POLICY_NAME) -> PolicyC
 
 async def put_policy(request: Request) -> Response:
     """PUT configurations/policy: change the settings that make the policy."""
-    loop = await _get_loop(request)
+    loop = await get_loop(request)
     body = await parse_request(request, _decode_policy, POLICY_CODE)
     try:
         settings = read_policy(body.arguments, loop.settings)
@@ -176,7 +173,7 @@ async def put_policy(request: Request) -> Response:
 
 async def delete_policy(request: Request) -> Response:
     """DELETE configurations/policy: take the policy of a new loop."""
-    loop = await _get_loop(request)
+    loop = await get_loop(request)
     return await _change_policy(request, loop, reset_policy(loop.settings), POLICY_NAME)
 
 
@@ -202,7 +199,7 @@ async def delete_model(request: Request) -> Response:
 
 
 async def get_model_properties(request: Request) -> Response:
-    loop = await _get_loop(request)
+    loop = await get_loop(request)
     span = await asyncio.to_thread(loop.store.find_time_span, loop.id)
     modified = span.until if span else loop.created
     return json_response(ModelProperties(to_datetime(loop.created), to_datetime(modified)))
@@ -215,7 +212,7 @@ async def delete_logs(request: Request) -> Response:
 
 
 async def get_logs_properties(request: Request) -> Response:
-    loop = await _get_loop(request)
+    loop = await get_loop(request)
     span = await asyncio.to_thread(loop.store.find_time_span, loop.id)
     dates = DateRange(to_datetime(span.since), to_datetime(span.until)) if span else None
     return json_response(LogsProperties(dates))
@@ -223,15 +220,14 @@ async def get_logs_properties(request: Request) -> Response:
 
 async def get_decisions(request: Request) -> Response:
     """GET decisions: a page of decisions; `wait` lets an empty page wait for the next decision."""
-    service = get_service(request)
-    loop = await service.get_loop(get_loop_name(request.scope))
+    loop = await get_loop(request)
     query = StreamQuery(
         after=read_whole_number(request, "after", DEFAULTS.after, IDS),
         limit=read_whole_number(request, "limit", DEFAULTS.limit, PAGE_SIZES),
         wait_seconds=_read_wait(request),
         only_final=_read_flag(request, "final"),
     )
-    page = await service.decision_stream.read(loop, query, request.is_disconnected)
+    page = await get_service(request).decision_stream.read(loop, query, request.is_disconnected)
     return Response(page, media_type=JSON_MEDIA_TYPE)
 
 

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope
 from windvane.errors import StoreError, WindvaneError
 from windvane.service.errors import ServiceError, describe_invalid_value
 from windvane.service.evaluations.evaluations import Evaluations
+from windvane.service.loops.loop import Loop
 from windvane.service.loops.service import Service
 from windvane.service.store.database import SENTENCES
 
@@ -164,6 +165,10 @@ def get_loop_name(scope: Scope) -> str:
         message = "the path and the query must name one loop, got several different names"
         raise bad_request("BadRequest", message, "loop")
     return names.pop() if names else DEFAULT_LOOP
+
+
+async def get_loop(request: Request) -> Loop:
+    return await get_service(request).get_loop(get_loop_name(request.scope))
 
 
 def get_header(scope: Scope, name: bytes) -> bytes | None:

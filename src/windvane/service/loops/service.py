@@ -170,16 +170,16 @@ class Service:
         self,
         store: LogReader,
         writer: WriterClient,
-        clock: ServiceClock | None = None,
-        withdrawals: Withdrawals | None = None,
+        clock: ServiceClock,
+        withdrawals: Withdrawals,
         sharing: LogSharing | None = None,
     ) -> None:
         """`sharing` is None if no other server can write to the log."""
         self.store = store
         self.sharing = sharing
         self.writer = writer
-        self.clock = clock or ServiceClock(store.find_newest_time())
-        self.withdrawals = withdrawals or Withdrawals(writer, None)
+        self.clock = clock
+        self.withdrawals = withdrawals
         self.unwritten_steps: list[ClockStep] = []  # of service time, not in the log yet
         self._defect: str | None = None  # why a loop could not choose
         self._logged_reason: str | None = None  # why ranks were degraded, as logged last

@@ -29,16 +29,16 @@ logger = logging.getLogger("windvane.service")
 class Withdrawals:
     """The decisions to withdraw, in the file and in memory until the log has the withdrawal."""
 
-    def __init__(self, writer: WriterClient, file: WithdrawalFile | None) -> None:
+    def __init__(self, writer: WriterClient, file: WithdrawalFile) -> None:
         self._writer = writer
-        self._file = file  # None: a test without crashes
-        self._unsent: list[tuple[Withdraw, int | None]] = []  # with the slot in the file
+        self._file = file
+        self._unsent: list[tuple[Withdraw, int]] = []  # with the slot in the file
         self._undecided: dict[int, int] = {}  # times of decisions that are being written
         self._unfinished: dict[int, int] = {}  # times of decisions that are being withdrawn
 
     def has_room(self) -> bool:
         """Whether one more decision could be withdrawn, if it came to that."""
-        return self._file is None or len(self._undecided) < self._file.free_count
+        return len(self._undecided) < self._file.free_count
 
     def begin_decision(self, decision: DecisionRow) -> None:
         """Keep room for a decision that is submitted now."""
@@ -63,14 +63,12 @@ class Withdrawals:
         Raises a StoreError if the record cannot be written: then the degraded answer must not go
         out.
         """
-        slot = None
-        if self._file is not None:
-            try:
-                slot = self._file.add(_make_record(decision, replacement))
-            except OSError as error:
-                message = f"store: a degraded answer cannot be recorded ({error})"
-                self._writer.failures.add(Withdraw.__name__, message)
-                raise StoreError(message, "disk") from None
+        try:
+            slot = self._file.add(_make_record(decision, replacement))
+        except OSError as error:
+            message = f"store: a degraded answer cannot be recorded ({error})"
+            self._writer.failures.add(Withdraw.__name__, message)
+            raise StoreError(message, "disk") from None
         withdrawal = Withdraw(decision, replacement, terms)
         self._unfinished[id(withdrawal)] = decision.at
         self._unsent.append((withdrawal, slot))
@@ -88,8 +86,6 @@ class Withdrawals:
 
     async def replay(self, store: LogReader) -> None:
         """Repeat the withdrawals of the file, which a service left that was killed."""
-        if self._file is None:
-            return
         for slot, record in list(self._file.records.items()):
             stored = None
             try:
@@ -108,16 +104,14 @@ class Withdrawals:
 
     def close(self) -> None:
         """Close the file; what is left in it is withdrawn by the next start."""
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
-    def _finish(self, withdrawal: Withdraw, slot: int | None, result: object) -> None:
+    def _finish(self, withdrawal: Withdraw, slot: int, result: object) -> None:
         if isinstance(result, StoreError) and result.kind not in FINAL_ERRORS:
             self._unsent.append((withdrawal, slot))
             return
         del self._unfinished[id(withdrawal)]
-        if self._file is not None and slot is not None:
-            self._file.remove(slot)
+        self._file.remove(slot)
 
 
 def _make_record(decision: DecisionRow, replacement: DecisionRow) -> DecisionRow:
@@ -143,8 +137,9 @@ def _make_record(decision: DecisionRow, replacement: DecisionRow) -> DecisionRow
 
 def _restore_withdrawal(record: DecisionRow, stored: DecisionRow | None) -> Withdraw:
     """Make the operation again; the answer of the replacement is the one that the client got."""
-    is_same = stored is not None and stored.round == record.round
-    actions = stored.actions if stored is not None and is_same else record.actions
+    actions = record.actions
+    if stored is not None and stored.round == record.round:
+        actions = stored.actions
     probabilities = np.zeros(len(decode_action_ids(actions)))
     chosen = record.chosen if record.chosen < len(probabilities) else 0  # the only id with room
     probabilities[chosen] = 1.0

@@ -73,7 +73,10 @@ class DriftNumbers(NamedTuple):
 class LogFollower:
     """Follows the log of one loop; `advance` reads new entries."""
 
-    def __init__(self, loop: Loop, max_decisions: int = MAX_DECISIONS) -> None:
+    def __init__(
+        self, loop: Loop, max_decisions: int = MAX_DECISIONS, decision_count: int | None = None
+    ) -> None:
+        """Follow a loop; if `decision_count`, of all times, is known, less of the log is read."""
         self.loop = loop
         self.max_decisions = max_decisions
         self.lock = Lock()
@@ -97,9 +100,11 @@ class LogFollower:
         self._imported: set[int] = set()  # decisions whose lesson is still to come
         self._followed_model = loop.model  # the shadow has its settings
         self._newest = Moment(0, 0)  # of the newest decision learned from
-        self._last_decision, self._last_lesson = monitoring_queries.find_window_start(
-            loop.store, loop.id, max_decisions
-        )
+        self._last_decision = self._last_lesson = 0
+        if decision_count is None or decision_count > max_decisions:
+            self._last_decision, self._last_lesson = monitoring_queries.find_window_start(
+                loop.store, loop.id, max_decisions
+            )
         observations = monitoring_queries.count_observations(loop.store, loop.id, self._last_lesson)
         is_complete = loop.model.observation_count <= observations
         self._warmup = 0 if is_complete else WARMUP_LESSONS
@@ -326,12 +331,17 @@ class LogFollowers:
         self._lock = Lock()
         self._followers: dict[str, LogFollower] = {}
 
-    def follow(self, loop: Loop, budget: float = BUDGET_SECONDS) -> LogFollower:
-        """Return the follower of a loop after it has read the log; blocks, so use a thread."""
+    def follow(
+        self, loop: Loop, budget: float = BUDGET_SECONDS, decision_count: int | None = None
+    ) -> LogFollower:
+        """Return the follower of a loop after it has read the log; blocks, so use a thread.
+
+        `decision_count` is that of `LogFollower`.
+        """
         with self._lock:
             follower = self._followers.get(loop.name)
             if follower is None or follower.loop is not loop:
-                follower = LogFollower(loop)
+                follower = LogFollower(loop, decision_count=decision_count)
                 self._followers[loop.name] = follower
         follower.refresh(budget)
         return follower

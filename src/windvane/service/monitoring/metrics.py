@@ -213,7 +213,7 @@ class LoopCollector(Collector):
         if is_visited:
             entry.visited_at = time.monotonic()
             try:
-                follower = self.followers.follow(entry.loop, budget)
+                follower = self.followers.follow(entry.loop, budget, funnel.ranked)
                 entry.followed = _measure_follower(entry.loop, follower)
                 entry.is_complete = follower.read_at >= started and not follower.is_behind
             except Exception:

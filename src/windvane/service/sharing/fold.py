@@ -305,7 +305,8 @@ class LogFold:
 
     def encode_snapshot(self) -> bytes:
         """The belief as the store keeps it."""
-        state, saved = self.state, self.model.save()
+        state = self.state
+        saved = state.model.save()
         checksum = _compute_checksum(saved, state.newest, self.id, state.last_lesson)
         return msgspec.msgpack.encode(SnapshotContent(saved, state.newest, checksum))
 

@@ -173,6 +173,7 @@ class WriterClient(asyncio.Protocol):
         if pending is not None and not pending.future.done():
             self.failures.add(pending.type.__name__, TOO_LONG, is_vague=True)
             pending.future.set_exception(TimeoutError())
+            pending.future.exception()  # marks it as retrieved: it may be no longer awaited
 
     async def close(self) -> None:
         """Have all pending operations written, then let the writer process end."""

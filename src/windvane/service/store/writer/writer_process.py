@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 
 import msgspec
 from sqlalchemy import URL, Connection, Engine, make_url
@@ -141,44 +142,13 @@ class WriterChannel:
             self.connection.shutdown(socket.SHUT_RDWR)
 
 
-class KeptConnection:
-    """Begins transactions on a connection that is opened once, and again after a failure.
-
-    To check a connection out of SQLAlchemy's pool and in again costs as much as several decisions.
-
-    Another database than SQLite gets a connection from the pool each time: the pool finds out
-    whether the database still answers.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._is_kept = engine.dialect.name == "sqlite"
-        self._files = OpenedFiles(engine.url)
-        self._connection: Connection | None = None
-
-    @contextmanager
-    def begin(self) -> Iterator[Connection]:
-        """Run a transaction: it is committed at the end, or rolled back after an error."""
-        if not self._is_kept:
-            with self._engine.begin() as connection:
-                yield connection
-            return
-        if self._connection is None:
-            self._connection = self._engine.connect()
-        try:
-            self._files.check()
-            with self._connection.begin():
-                yield self._connection
-            self._files.check()  # before anything is acknowledged
-        except BaseException:
-            self.close()  # the pool resets it: a commit that has failed may leave it open
-            raise
-
-    def close(self) -> None:
-        """Give the connection back to the pool."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+@contextmanager
+def begin_checked(engine: Engine, files: OpenedFiles) -> Iterator[Connection]:
+    """Run a transaction, if the files of the log are still those that were opened."""
+    files.check()
+    with engine.begin() as connection:
+        yield connection
+    files.check()  # before anything is acknowledged
 
 
 class CheckpointThread:
@@ -237,7 +207,7 @@ class Writer:
         lock_is_lost: threading.Event,
     ) -> None:
         self._engine = engine
-        self._connection = KeptConnection(engine)
+        self._begin = partial(begin_checked, engine, OpenedFiles(engine.url))
         self._channel = channel
         self._is_open = True  # the service may still send requests
         self._committed = committed
@@ -258,7 +228,6 @@ class Writer:
             while self._is_open and not self._lock_is_lost.is_set():
                 self._run_once(notifications)
         finally:
-            self._connection.close()
             if notifications is not None:
                 notifications.close()
 
@@ -275,7 +244,7 @@ class Writer:
                 operations += self._receive()
         for first in range(0, len(operations), MAX_GROUP_OPERATIONS):
             group = operations[first : first + MAX_GROUP_OPERATIONS]
-            outcomes = commit_group(self._connection.begin, group)
+            outcomes = commit_group(self._begin, group)
             self.send_outcomes(outcomes)
             if self._lock_is_lost.is_set():
                 return

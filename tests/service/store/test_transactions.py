@@ -1,13 +1,14 @@
-"""The writer's connection stays open, and a failure leaves nothing of its transaction behind."""
+"""A failure leaves nothing of its transaction behind."""
 
 import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine
 
 from windvane.service.store.database import make_engine, resolve_url
-from windvane.service.store.writer.writer_process import KeptConnection
+from windvane.service.store.files.data_directory import OpenedFiles
+from windvane.service.store.writer.writer_process import begin_checked
 
 
 @pytest.fixture
@@ -18,8 +19,8 @@ def engine(tmp_path: Path) -> Engine:
     return engine
 
 
-def insert(kept: KeptConnection, *numbers: int) -> None:
-    with kept.begin() as connection:
+def insert(engine: Engine, *numbers: int) -> None:
+    with begin_checked(engine, OpenedFiles(engine.url)) as connection:
         for number in numbers:
             connection.exec_driver_sql("INSERT INTO numbers VALUES (?)", (number,))
 
@@ -29,29 +30,12 @@ def read_numbers(engine: Engine) -> list[int]:
         return [number for (number,) in connection.execute("SELECT number FROM numbers")]
 
 
-def test_a_connection_is_checked_out_once(engine: Engine) -> None:
-    checkouts: list[object] = []
-    event.listen(engine, "checkout", lambda *_: checkouts.append(None))
-    kept = KeptConnection(engine)
-    for number in range(3):
-        insert(kept, number)
-        assert read_numbers(engine) == list(range(number + 1))  # committed
-    assert len(checkouts) == 1
-    kept.close()
-    insert(kept, 3)
-    assert len(checkouts) == 2
-    kept.close()
-    assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
-
-
 def test_an_error_rolls_its_transaction_back(engine: Engine) -> None:
-    kept = KeptConnection(engine)
-    insert(kept, 1, 2)
+    insert(engine, 1, 2)
     with pytest.raises(Exception, match="UNIQUE"):
-        insert(kept, 3, 2)
-    insert(kept, 4)
+        insert(engine, 3, 2)
+    insert(engine, 4)
     assert read_numbers(engine) == [1, 2, 4]
-    kept.close()
 
 
 def test_a_commit_that_fails_leaves_no_transaction_open(engine: Engine) -> None:
@@ -64,10 +48,8 @@ def test_a_commit_that_fails_leaves_no_transaction_open(engine: Engine) -> None:
             "CREATE TRIGGER negative AFTER INSERT ON numbers WHEN NEW.number < 0 "
             "BEGIN INSERT INTO sums VALUES (100); END"
         )
-    kept = KeptConnection(engine)
-    insert(kept, 1)
+    insert(engine, 1)
     with pytest.raises(Exception, match="FOREIGN KEY"):
-        insert(kept, -2)
-    insert(kept, 3)
+        insert(engine, -2)
+    insert(engine, 3)
     assert read_numbers(engine) == [1, 3]
-    kept.close()
