@@ -267,7 +267,7 @@ def test_bad_rows_are_refused_and_change_nothing() -> None:
     good = np.ones(3)
     for message, columns in {
         "rewards must be finite, got nan in row 1": (good, np.array([1, np.nan, 1]), good),
-        "weights must be at least 0, got -1.0 in row 2": (good, good, np.array([1, 1, -1.0])),
+        "weights must be at least 0, got -1 in row 2": (good, good, np.array([1, 1, -1.0])),
         r"weights must have shape \(3,\), got \(2,\)": (good, good, good[:2]),
     }.items():
         with pytest.raises((RewardError, SettingError), match=message):

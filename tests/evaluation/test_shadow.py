@@ -12,10 +12,9 @@ from windvane.evaluation.learners.candidates import PolicyCandidate, read_candid
 from windvane.evaluation.learners.feature_blocks import split_blocks
 from windvane.evaluation.learners.shadow import (
     CompiledShadow,
-    RowShadow,
     Shadow,
     Views,
-    make_row_policy,
+    make_row_shadow,
 )
 from windvane.evaluation.log_batch import LogFacts
 from windvane.features.packed_features import Encoder
@@ -55,7 +54,7 @@ def build_policy(text: str) -> wv.Policy:
 def test_a_compiled_shadow_equals_one_row_by_row(text: str) -> None:
     log = simulate_log(900, seed=1, change=450)
     compiled, by_row = CompiledShadow(build_policy(text)), build_policy(text)
-    expected = view_log(RowShadow(make_row_policy(by_row)), log)
+    expected = view_log(make_row_shadow(by_row), log)
     for mine, other in zip(view_log(compiled, log), expected, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9)
     assert by_row.round == 900

@@ -17,9 +17,10 @@ each, with the mean m and the variance s² of all, Q = Σ_j n_j (m_j − m)² / 
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -55,12 +56,16 @@ class Finding:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-class Check(Protocol):
+class Check(ABC):
     """Sums over the batches of a log, from which findings follow."""
 
+    rows = 0
+
+    @abstractmethod
     def add(self, batch: LogBatch) -> None:
         """Add the decisions of a batch."""
 
+    @abstractmethod
     def find(self) -> Sequence[Finding]:
         """What was found in all batches."""
 
@@ -75,24 +80,20 @@ def format_share(part: float, whole: float) -> str:
     return f"{percent:.0f}%" if percent >= 10.0 else f"{percent:.2g}%"
 
 
-class ProbabilityCheck:
+class ProbabilityCheck(Check):
     """Sums of probabilities, mean weights, calibration and support."""
 
     def __init__(self, is_fitted: bool) -> None:
         self.is_fitted = is_fitted
-        self.rows = self.complete_rows = 0
+        self.complete_rows = self.wrong_sums = 0
         self.largest_error = 0.0  # of a sum of probabilities
-        self.wrong_sums = 0
         self.actions = self.known_actions = self.impossible = self.tiny = 0
         self.certain_rows = self.open_rows = 0  # open: more than one action could be chosen
         self.smallest_chosen = math.inf
-        self.uniform = MeanTest()
-        self.calibration = MeanTest()
-        self.first = MeanTest()
+        self.uniform, self.calibration, self.first = MeanTest(), MeanTest(), MeanTest()
         self.weight_sum = self.multiplicity_sum = 0.0
 
     def add(self, batch: LogBatch) -> None:
-        """Add the decisions of a batch."""
         first = batch.starts[:-1]
         p = batch.probabilities
         is_known = ~np.isnan(p)
@@ -127,12 +128,8 @@ class ProbabilityCheck:
         self.first.add(is_first - p_first, p_first * (1.0 - p_first), b[is_complete])
 
     def find(self) -> Sequence[Finding]:
-        """What was found in all batches."""
-        return [
-            self._find_sums(),
-            *([] if self.is_fitted else self._find_means()),
-            self._find_support(),
-        ]
+        means = [] if self.is_fitted else self._find_means()
+        return [self._find_sums(), *means, self._find_support()]
 
     def _add_sums(self, sums: Floats, is_complete: Booleans) -> None:
         errors = np.abs(sums - 1.0)[is_complete]
@@ -163,11 +160,10 @@ class ProbabilityCheck:
             share = format_share(self.wrong_sums, self.rows)
             text = f"the probabilities of {self.wrong_sums} decisions ({share}) do not sum to 1"
             return Finding(name, "failure", text, numbers | {"wrong": self.wrong_sums})
+        share = format_share(self.complete_rows, self.rows)
+        text = f"all probabilities are known in {share} of the decisions, and sum to 1"
         if not self.complete_rows:
             text = "only the probability of the chosen action is known"
-        else:
-            share = format_share(self.complete_rows, self.rows)
-            text = f"all probabilities are known in {share} of the decisions, and sum to 1"
         return Finding(name, "ok", text, numbers)
 
     def _find_means(self) -> list[Finding]:
@@ -242,16 +238,15 @@ def _compare(name: str, subject: str, z: float) -> Finding:
     return Finding(name, level, text, {"z": z})
 
 
-class RewardCheck:
+class RewardCheck(Check):
     """Counts of decisions by what is known of their reward."""
 
     def __init__(self, orphan_count: int = 0) -> None:
         self.orphan_count = orphan_count  # rewards without a decision
-        self.rows = self.missing = self.defaulted = self.degraded = 0
+        self.missing = self.defaulted = self.degraded = 0
         self.lowest, self.highest, self.sum = math.inf, -math.inf, 0.0
 
     def add(self, batch: LogBatch) -> None:
-        """Add the decisions of a batch."""
         rewards = batch.rewards[~np.isnan(batch.rewards)]
         self.rows += batch.size
         self.missing += batch.size - len(rewards)
@@ -263,7 +258,6 @@ class RewardCheck:
             self.highest = max(self.highest, float(rewards.max()))
 
     def find(self) -> Sequence[Finding]:
-        """What was found in all batches."""
         return [self._find_rewards(), self._find_orphans(), self._find_degraded()]
 
     def _find_rewards(self) -> Finding:
@@ -282,12 +276,9 @@ class RewardCheck:
         return Finding("rewards", level, text, numbers | {"defaulted": self.defaulted / self.rows})
 
     def _find_orphans(self) -> Finding:
-        numbers = {
-            "decisionsWithoutReward": self.missing,
-            "rewardsWithoutDecision": self.orphan_count,
-        }
-        missing = format_share(self.missing, self.rows)
-        text = f"{missing} of the decisions have no reward yet"
+        orphans = {"rewardsWithoutDecision": self.orphan_count}
+        numbers = {"decisionsWithoutReward": self.missing} | orphans
+        text = f"{format_share(self.missing, self.rows)} of the decisions have no reward yet"
         if self.orphan_count:
             text += f", {self.orphan_count} rewards have no decision"
         is_bad = self.missing > MISSING_LIMIT * self.rows or self.orphan_count > 0
@@ -300,18 +291,17 @@ class RewardCheck:
         return Finding("degraded", level, text, {"share": share})
 
 
-class ClockCheck:
+class ClockCheck(Check):
     """Steps from one decision to the next."""
 
     def __init__(self, has_times: bool) -> None:
         self.has_times = has_times
-        self.rows = self.backward_steps = 0
+        self.backward_steps = 0
         self.first, self.last = math.inf, -math.inf
         self.largest_backward = self.largest_gap = 0.0  # seconds
         self._previous: float | None = None
 
     def add(self, batch: LogBatch) -> None:
-        """Add the decisions of a batch."""
         times = batch.times if self._previous is None else np.append(self._previous, batch.times)
         steps = np.diff(times)
         self.rows += batch.size
@@ -323,7 +313,6 @@ class ClockCheck:
         self._previous = float(times[-1])
 
     def find(self) -> Sequence[Finding]:
-        """What was found in all batches."""
         if not self.has_times:
             return [Finding("clock", "warning", "the log has no times: rounds are used instead")]
         numbers = {
@@ -355,16 +344,15 @@ def format_seconds(seconds: float) -> str:
     return f"{number} {unit}" if number == "1" else f"{number} {unit}s"
 
 
-class EventIdCheck:
+class EventIdCheck(Check):
     """Counts ids that came before; remembers a hash of each id, up to a limit."""
 
     def __init__(self, max_remembered: int = MAX_REMEMBERED_IDS) -> None:
         self.max_remembered = max_remembered
-        self.rows = self.repeated = self.empty = 0
+        self.repeated = self.empty = 0
         self._hashes: set[int] = set()
 
     def add(self, batch: LogBatch) -> None:
-        """Add the decisions of a batch."""
         self.rows += batch.size
         hashes = self._hashes
         for event_id in batch.event_ids:
@@ -378,7 +366,6 @@ class EventIdCheck:
                 hashes.add(code)
 
     def find(self) -> Sequence[Finding]:
-        """What was found in all batches."""
         level: Level = "ok"
         text = "no event id occurs twice"
         if self.repeated:
@@ -393,7 +380,7 @@ class EventIdCheck:
         return [Finding("event ids", level, text, numbers)]
 
 
-class DriftCheck:
+class DriftCheck(Check):
     """Sums over blocks of decisions; the blocks grow with the log."""
 
     def __init__(self, is_fitted: bool) -> None:
@@ -403,7 +390,6 @@ class DriftCheck:
         self._rest = np.zeros((0, len(QUANTITIES)))
 
     def add(self, batch: LogBatch) -> None:
-        """Add the decisions of a batch."""
         values = [batch.rewards, batch.chosen_probabilities, (batch.chosen == 0).astype(np.float64)]
         rows = np.concatenate([self._rest, np.column_stack(values)])
         whole = len(rows) // self.block_rows * self.block_rows
@@ -418,7 +404,6 @@ class DriftCheck:
             self.block_rows *= 2
 
     def find(self) -> Sequence[Finding]:
-        """What was found in all batches."""
         blocks = [*self._blocks, *([_sum_rows(self._rest)] if len(self._rest) else [])]
         if len(blocks) < 2:
             return [Finding("drift", "ok", "too few decisions to see a change over time")]
@@ -501,13 +486,8 @@ def check(log: Log) -> CheckReport:
     is_fitted = log.has_fitted_probabilities
     rewards = RewardCheck()
     clock = ClockCheck(log.has_times)
-    checks: list[Check] = [
-        ProbabilityCheck(is_fitted),
-        rewards,
-        clock,
-        EventIdCheck(),
-        DriftCheck(is_fitted),
-    ]
+    others = EventIdCheck(), DriftCheck(is_fitted)
+    checks: list[Check] = [ProbabilityCheck(is_fitted), rewards, clock, *others]
     decisions = 0
     for batch in log.iterate_batches():
         decisions += batch.size

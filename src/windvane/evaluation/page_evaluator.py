@@ -30,7 +30,7 @@ from windvane.evaluation.learners.candidates import (
 from windvane.evaluation.learners.feature_blocks import FeatureBlock, split_blocks
 from windvane.evaluation.learners.fixed_policies import compute_probabilities
 from windvane.evaluation.learners.own_policies import ColumnPolicy, LogPolicy
-from windvane.evaluation.learners.shadow import RowShadow, Shadow, open_candidate
+from windvane.evaluation.learners.shadow import Shadow, open_candidate
 from windvane.evaluation.log_batch import (
     LogBatch,
     LogFacts,
@@ -130,7 +130,7 @@ def _make_shadow(
         return None
     if isinstance(candidate, LearnerCandidate) and candidate.learner is None:
         candidate = replace(candidate, exploration=candidate.exploration / most_slots)
-    return RowShadow(open_candidate(candidate, facts, seed))
+    return open_candidate(candidate, facts, seed)
 
 
 def _find_whole_pages(batch: LogBatch, period: Period) -> Places:

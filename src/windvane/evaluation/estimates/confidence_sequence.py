@@ -69,6 +69,7 @@ sequences".
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
@@ -86,17 +87,9 @@ Sides = tuple[Floats, Floats, Floats, Floats]  # X of each side, (..., n)
 FLOORS = np.array([0.0, 0.0, 1.0, 1.0])  # ℓ of each side
 PRIORS = np.array([0.5, 0.5, 0.0, 0.0])  # c of each side
 NO_ROWS = np.zeros(4)
-ADDED = [
-    "rows",
-    "plain",
-    "mass",
-    "sums",
-    "variances",
-    "crossed",
-    "plain_weight",
-    "weight",
-    "spread",
-]
+ADDED = (  # by `merge`
+    *("rows", "plain", "mass", "sums", "variances", "crossed", "plain_weight", "weight", "spread"),
+)
 RHO = 1.0  # ρ: the boundary is tightest if V is a small multiple of ρ
 STIRLING_FROM = 16.0  # the series of the log-gamma function has all digits from here on
 MAX_NEWTON_STEPS = 100
@@ -214,7 +207,9 @@ class ConfidenceSequence:
         self.range = range
 
     def merge(self, other: "ConfidenceSequence") -> None:
-        """Add the sums of another part of the log, with the same range of rewards."""
+        """Add the sums of another part of the log, whose range of rewards is not wider."""
+        other = copy(other)  # `widen` replaces arrays, and never changes them
+        other.widen(self.range)
         self.largest_coefficient = max(self.largest_coefficient, other.largest_coefficient)
         self.floors = np.maximum(self.floors, other.floors)
         for name in ADDED:

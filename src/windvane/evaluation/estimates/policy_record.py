@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from copy import copy
 
 import numpy as np
 
-from windvane.errors import RewardError, SettingError
+from windvane.errors import RewardError, SettingError, WindvaneError
 from windvane.evaluation.estimates.confidence_sequence import (
     MODEL_BOUNDS,
     ActionModel,
@@ -156,10 +155,15 @@ class PolicyRecord:
             "unsupported": unsupported,
         }
         check_columns(who, columns)
-        check_weights(who, weights)
+        require(who, "weights", weights, weights >= 0, "be at least 0")
         if self._given_range is not None:
-            check_rewards(who, rewards, self._given_range)
-        counts = check_counts(who, counts)
+            low, high = self._given_range
+            is_inside = (rewards >= low) & (rewards <= high)
+            demand = f"lie in [{low:g}, {high:g}]"
+            require(who, "rewards", rewards, is_inside, demand, RewardError)
+        if counts is not None:
+            require(who, "counts", counts, counts > 0, "be above 0")
+            counts = None if (counts == 1).all() else counts
         if action_model is not None:
             action_model.check(who, len(times))
         self._has_model = self._check_model(who, model_values is not None)
@@ -199,19 +203,13 @@ class PolicyRecord:
             return
         self._has_model = self._check_model("PolicyRecord.merge", other._has_model)
         self._widen_range(np.array(other._seen))
-        theirs = copy(other._sequence)  # `widen` and `fade` replace arrays, never change them
-        theirs.widen(self._sequence.range)
-        self._sequence.merge(theirs)
+        self._sequence.merge(other._sequence)
         if not other._model_sequences:
             self._model_sequences = []
         for mine, its in zip(self._model_sequences, other._model_sequences, strict=False):
-            widened = copy(its)
-            widened.widen(mine.range)
-            mine.merge(widened)
+            mine.merge(its)
         if self._recent is not None and other._recent is not None:
-            recent = copy(other._recent)
-            recent.widen(self._sequence.range)
-            self._recent.merge(recent)
+            self._recent.merge(other._recent)
         self._is_logged &= other._is_logged
         self._possible_weight = max(self._possible_weight, other._possible_weight)
         self._series.merge(other._series)
@@ -349,35 +347,18 @@ def check_columns(who: str, columns: Mapping[str, Floats | None]) -> None:
             continue
         if column.shape != shapes[0] or column.ndim != 1:
             raise SettingError(f"{who}: {name} must have shape {shapes[0]}, got {column.shape}")
-        is_finite = np.isfinite(column)
-        if not is_finite.all():
-            row = int(np.argmin(is_finite))
-            raise RewardError(f"{who}: {name} must be finite, got {column[row]} in row {row}")
+        require(who, name, column, np.isfinite(column), "be finite", RewardError)
 
 
-def check_weights(who: str, weights: Floats) -> None:
-    """Refuse a weight below 0."""
-    row = int(np.argmin(weights))
-    if weights[row] < 0:
-        raise SettingError(f"{who}: weights must be at least 0, got {weights[row]} in row {row}")
-
-
-def check_rewards(who: str, rewards: Floats, allowed: RewardRange) -> None:
-    """Refuse a reward outside a range that was given."""
-    is_outside = (rewards < allowed.low) | (rewards > allowed.high)
-    if is_outside.any():
-        row = int(np.argmax(is_outside))
-        raise RewardError(
-            f"{who}: rewards must lie in [{allowed.low:g}, {allowed.high:g}], "
-            f"got {rewards[row]:g} in row {row}"
-        )
-
-
-def check_counts(who: str, counts: Floats | None) -> Floats | None:
-    """Refuse a count that is not above 0; None if all are 1."""
-    if counts is None or (counts == 1).all():
-        return None
-    if counts.min() <= 0:
-        row = int(np.argmin(counts))
-        raise SettingError(f"{who}: counts must be above 0, got {counts[row]} in row {row}")
-    return counts
+def require(
+    who: str,
+    name: str,
+    column: Floats,
+    is_sound: Booleans,
+    demand: str,
+    error: type[WindvaneError] = SettingError,
+) -> None:
+    """Refuse the first row that is not sound."""
+    row = int(np.argmin(is_sound))
+    if not is_sound[row]:
+        raise error(f"{who}: {name} must {demand}, got {column[row]:g} in row {row}")

@@ -153,12 +153,13 @@ class RecentSums:
         self.range = range
 
     def merge(self, other: "RecentSums") -> None:
-        """Add the sums of another part of the log, with the same half-life and range."""
+        """Add the sums of another part of the log, with the same half-life; no wider range."""
         if other.mass == 0:
             return
         at = max(self.at, other.at)
         self.fade(at)
-        other = copy(other)
+        other = copy(other)  # `widen` and `fade` replace arrays, and never change them
+        other.widen(self.range)
         other.fade(at)
         for name in (*FADING, "squared_mass", "products"):
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -13,10 +13,11 @@ also if the rewards drift and the logging policy learns.
 
 import copy
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,37 +61,57 @@ class Views(NamedTuple):
     predictions: Floats  # (actions,) q̂
 
 
-class RowPolicy(Protocol):
-    """A policy that decides on the rows of a block and learns from them."""
+class Shadow(ABC):
+    """A policy that learns beside the log, block by block."""
 
-    @property
-    def is_sampled(self) -> bool:
-        """Whether the probabilities are counted in draws."""
+    is_sampled = False  # whether the probabilities are counted in draws
 
+    @abstractmethod
+    def view_block(self, block: FeatureBlock, first_row: int) -> Views:
+        """View and learn the rows of a block; `first_row` is the number of rows before it."""
+
+
+class RowShadow(Shadow):
+    """Asks and teaches a policy row by row."""
+
+    @abstractmethod
     def open_block(self, block: FeatureBlock) -> None:
         """Prepare for the rows of a block."""
 
+    @abstractmethod
     def view_row(self, row: int, at: float) -> Views:
         """Decide on a row of the block, and learn nothing."""
 
+    @abstractmethod
     def learn_row(self, row: int, chosen: int, reward: float, at: float) -> None:
         """Learn the reward of an action of a row."""
 
+    def view_block(self, block: FeatureBlock, first_row: int) -> Views:
+        """View and learn the rows of a block; all slots of a page before any of them is learned."""
+        views = Views(np.empty(block.logged.size), np.empty(block.logged.size))
+        self.open_block(block)
+        starts, times = block.starts.tolist(), block.times.tolist()
+        rewards, chosen = block.rewards.tolist(), block.chosen.tolist()
+        for first, end in pairwise(block.page_starts):
+            for row in range(first, end):
+                part = slice(starts[row], starts[row + 1])
+                views.probabilities[part], views.predictions[part] = self.view_row(row, times[row])
+            for row in range(first, end):
+                if chosen[row] >= 0:
+                    self.learn_row(row, chosen[row], rewards[row], times[row])
+        return views
 
-class LearnerRows:
+
+class LearnerRows(RowShadow):
     """A learner."""
-
-    is_sampled = False
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
 
     def open_block(self, block: FeatureBlock) -> None:
-        """Pack the features of the block."""
         self._sides = block.get_sides(self._learner)
 
     def view_row(self, row: int, at: float) -> Views:
-        """Rank the actions."""
         sides, learner = self._sides[row], self._learner
         at = learner.clock_of(learner.bank.lessons, at)
         places = np.arange(sides.feature_counts.size - 1)
@@ -98,12 +119,11 @@ class LearnerRows:
         return Views(ranking.probabilities, ranking.means)
 
     def learn_row(self, row: int, chosen: int, reward: float, at: float) -> None:
-        """Learn the reward of an action of a row."""
         lesson = pick_action(self._sides[row], chosen)
         self._learner.learn(lesson, reward, at, self._learner.bank.lessons)
 
 
-class ObjectRows:
+class ObjectRows(RowShadow):
     """A learner of a program; a `Learner` beside it predicts the rewards."""
 
     def __init__(self, candidate: ObjectCandidate, seed: int) -> None:
@@ -113,12 +133,10 @@ class ObjectRows:
         self.is_sampled = not can_learn(self._learner, ("rank", "reward"))
 
     def open_block(self, block: FeatureBlock) -> None:
-        """Read the features of the block."""
         self._model.open_block(block)
         self._offers = block.get_offers()
 
     def view_row(self, row: int, at: float) -> Views:
-        """Ask for the probabilities, or count choices."""
         offer, learner, name = self._offers[row], self._learner, self._name
         asked = offer.context, offer.actions
         if self.is_sampled:
@@ -130,14 +148,13 @@ class ObjectRows:
         return Views(probabilities, self._model.view_row(row, at).predictions)
 
     def learn_row(self, row: int, chosen: int, reward: float, at: float) -> None:
-        """Learn the reward of the action that was logged."""
         self._model.learn_row(row, chosen, reward, at)
         offer = self._offers[row]
         teach = getattr(self._learner, "learn" if self.is_sampled else "reward")
         ask(offer, self._name, teach, offer.context, offer.actions[chosen], reward)
 
 
-class ChooserRows:
+class ChooserRows(RowShadow):
     """A policy over vectors; a round passes with each row that it learns."""
 
     def __init__(self, policy: Chooser) -> None:
@@ -145,13 +162,10 @@ class ChooserRows:
         self.is_sampled = is_counted(policy)
 
     def open_block(self, block: FeatureBlock) -> None:
-        """Encode the actions of the block."""
         self._arms, self._starts = block.get_dense(self._policy.dim), block.starts.tolist()
 
     def view_row(self, row: int, at: float) -> Views:
-        """Compute the propensities and predictions."""
-        arms = self._offer(row)
-        policy = self._policy
+        arms, policy = self._offer(row), self._policy
         if isinstance(policy, GeneralizedPolicy):
             predictions = policy.mean(arms)
         elif isinstance(policy, Policy):  # it knows of a restart that is due
@@ -161,7 +175,6 @@ class ChooserRows:
         return Views(policy.propensities(arms, SAMPLES), predictions)
 
     def learn_row(self, row: int, chosen: int, reward: float, at: float) -> None:
-        """Play the round with the logged action, and learn its reward."""
         arms = self._offer(row)
         round_ = self._policy.choose(arms).round
         choice = Choice(chosen, arms[chosen].copy(), round_, self._policy.key)
@@ -172,7 +185,7 @@ class ChooserRows:
         return self._arms[self._starts[row] : self._starts[row + 1]]
 
 
-class DiagonalRows:
+class DiagonalRows(RowShadow):
     """A policy with a diagonal belief over sparse rows."""
 
     def __init__(self, policy: Policy) -> None:
@@ -180,17 +193,14 @@ class DiagonalRows:
         self.is_sampled = is_counted(policy)
 
     def open_block(self, block: FeatureBlock) -> None:
-        """Hash the actions of the block."""
         self._rows = block.get_sparse(self._policy.dim)
 
     def view_row(self, row: int, at: float) -> Views:
-        """Compute the propensities and predictions."""
         policy = self._policy
         rows = read_arms("evaluate", SparseRows(*self._rows[row]), policy.dim)
         return Views(policy.propensities(rows, SAMPLES), policy.predict(rows))
 
     def learn_row(self, row: int, chosen: int, reward: float, at: float) -> None:
-        """Play the round with the logged action, and learn its reward."""
         indices, values, ends = self._rows[row]
         self._policy.dismiss(self._policy.choose(SparseRows(*self._rows[row])))
         part = slice(ends[chosen - 1] if chosen else 0, ends[chosen])
@@ -206,46 +216,11 @@ def is_counted(policy: Chooser) -> bool:
     return True
 
 
-def make_row_policy(policy: Chooser) -> RowPolicy:
-    """Make what asks and teaches a policy row by row."""
+def make_row_shadow(policy: Chooser) -> RowShadow:
+    """Make the shadow of a policy that is asked and taught row by row."""
     if isinstance(policy, Policy) and policy.belief_kind == "diagonal":
         return DiagonalRows(policy)
     return ChooserRows(policy)
-
-
-class Shadow(Protocol):
-    """A policy that learns beside the log, block by block."""
-
-    @property
-    def is_sampled(self) -> bool:
-        """Whether the probabilities are counted in draws."""
-
-    def view_block(self, block: FeatureBlock, first_row: int) -> Views:
-        """View and learn the rows of a block; `first_row` is the number of rows before it."""
-
-
-class RowShadow:
-    """Asks and teaches a policy row by row."""
-
-    def __init__(self, policy: RowPolicy) -> None:
-        self._policy = policy
-        self.is_sampled = policy.is_sampled
-
-    def view_block(self, block: FeatureBlock, first_row: int) -> Views:
-        """View and learn the rows of a block; all slots of a page before any of them is learned."""
-        views = Views(np.empty(block.logged.size), np.empty(block.logged.size))
-        self._policy.open_block(block)
-        starts, times = block.starts.tolist(), block.times.tolist()
-        rewards, chosen = block.rewards.tolist(), block.chosen.tolist()
-        for first, end in pairwise(block.page_starts):
-            for row in range(first, end):
-                part = slice(starts[row], starts[row + 1])
-                seen = self._policy.view_row(row, times[row])
-                views.probabilities[part], views.predictions[part] = seen
-            for row in range(first, end):
-                if chosen[row] >= 0:
-                    self._policy.learn_row(row, chosen[row], rewards[row], times[row])
-        return views
 
 
 class LoggedRows(NamedTuple):
@@ -258,10 +233,8 @@ class LoggedRows(NamedTuple):
     times: Floats  # (n,)
 
 
-class CompiledShadow:
+class CompiledShadow(Shadow):
     """Asks and teaches a policy with exact propensities in compiled code."""
-
-    is_sampled = False
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -321,13 +294,13 @@ def view_rows(
 LearningCandidate = LearnerCandidate | PolicyCandidate | ObjectCandidate
 
 
-def open_candidate(candidate: LearningCandidate, facts: LogFacts, seed: int) -> RowPolicy:
-    """Make what asks and teaches a candidate row by row."""
+def open_candidate(candidate: LearningCandidate, facts: LogFacts, seed: int) -> RowShadow:
+    """Make the shadow of a candidate that is asked and taught row by row."""
     if isinstance(candidate, LearnerCandidate):
         return LearnerRows(candidate.build(seed))
     if isinstance(candidate, ObjectCandidate):
         return ObjectRows(candidate, seed)
-    return make_row_policy(candidate.make(facts, seed))
+    return make_row_shadow(candidate.make(facts, seed))
 
 
 def make_shadow(candidate: LearningCandidate, facts: LogFacts, seed: int) -> Shadow:
@@ -340,7 +313,7 @@ def make_shadow(candidate: LearningCandidate, facts: LogFacts, seed: int) -> Sha
             and not (policy.is_large or is_counted(policy))
         ):
             return CompiledShadow(policy)
-    return RowShadow(open_candidate(candidate, facts, seed))
+    return open_candidate(candidate, facts, seed)
 
 
 def view_block(
@@ -352,12 +325,11 @@ def view_block(
         block.get_dense(shadow.dim)  # before several of them read it at once
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         running = {each: pool.submit(each.view_block, block, rows_before) for each in compiled}
-        views: list[Views | None] = []
-        for each in shadows:
-            if each is None:
-                views.append(None)
-            elif isinstance(each, CompiledShadow):
-                views.append(running[each].result())
-            else:
-                views.append(each.view_block(block, rows_before))
-    return views
+        return [
+            None
+            if each is None
+            else running[each].result()
+            if each in running
+            else each.view_block(block, rows_before)
+            for each in shadows
+        ]
