@@ -56,7 +56,7 @@ RULES = _make_record_type(
         ("parts", "i8"),  # how many parts θ has under `parts`, else 0
         ("half_lives", "f8", (MOST_PARTS,)),  # of the parts, in observations or in time
         ("shares", "f8", (MOST_PARTS,)),  # of the parts in the first variance of θ
-        ("is_timed", "i8"),  # 1 if parts fade with time instead of observations
+        ("in_time", "i8"),  # 1 if parts fade with time instead of observations
         ("finds", "i8"),  # 1 if variances of parts are found from the rewards
         ("variance", "f8"),  # σ² of the memory, 1 if the memory has no σ
         ("bias", "f8"),  # λS² of detect
@@ -154,7 +154,7 @@ def build_rules(
         "parts": len(memory.half_lives),
         "half_lives": pad(memory.half_lives),
         "shares": pad(memory.shares),
-        "is_timed": memory.in_time,
+        "in_time": memory.in_time,
         "finds": memory.finds,
         "variance": memory.noise**2 or 1.0,
         "bias": ridge * memory.theta_norm**2,

@@ -122,7 +122,7 @@ def update_parts(arrays: PolicyArrays, state: State, x: Floats, reward: float, a
 def pass_time(arrays: PolicyArrays, at: float) -> tuple[float, float]:
     """Set the clock for a choice made at time `at`; return how long parts fade, and its age."""
     counts = arrays.tally[0]
-    if not arrays.rules[0].is_timed:
+    if not arrays.rules[0].in_time:
         return 1.0, 0.0
     elapsed, age = max(at - counts.clock, 0.0), max(counts.clock - at, 0.0)
     counts.clock = max(counts.clock, at)
@@ -210,7 +210,7 @@ def find_variances(arrays: PolicyArrays, parts: PartsState) -> None:
     rule, counts, d = arrays.rules[0], arrays.tally[0], arrays.rules[0].dim
     first, noise = parts.numbers[FIRST_VARIANCE], compute_noise(arrays) ** 2
     is_due = counts.seen >= FIRST_EXCHANGE and counts.seen & (counts.seen - 1) == 0
-    lived = counts.clock - parts.numbers[FIRST_TIME] if rule.is_timed else float(counts.seen)
+    lived = counts.clock - parts.numbers[FIRST_TIME] if rule.in_time else float(counts.seen)
     whole, found = 0.0, np.empty(rule.parts)
     for s in range(rule.parts):
         whole += parts.variances[s]

@@ -1,7 +1,7 @@
 """The full belief of a policy: dense features, and all correlations between their weights."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import ClassVar, NoReturn
 
 import numpy as np
@@ -112,18 +112,12 @@ class FullPolicyBelief(PolicyBelief[Floats, Floats, Floats]):
     ) -> Floats:
         from windvane.beliefs.full import propensities
 
-        arrays = self.arrays
-        if self.is_large:
-            return propensities.compute_large_propensities(arrays, rows)
-        if self._is_by_line:
-            return propensities.compute_propensities_by_width(arrays, rows)
-        source = propensities.BeliefSource(
-            arrays, partial(read_belief, arrays, self.memory, self.ridge)
-        )
-        shares = propensities.compute_shares(source, rows, samples, key, round_)
-        if propensities.is_counted(arrays.rules):
-            shares = propensities.add_chosen_draw(shares, samples, chosen)
-        mix = float(arrays.rules["mix"][0])
+        if not propensities.is_counted(self.arrays.rules):
+            return propensities.compute_propensities(self.arrays, rows)
+        draws = propensities.draw_parameters(self.arrays, self.read, samples, key, round_)
+        shares = propensities.count_wins(draws @ rows.T)
+        shares = propensities.add_chosen_draw(shares, samples, chosen)
+        mix = float(self.arrays.rules["mix"][0])
         return (1.0 - mix) * shares + mix / len(rows)
 
     def choose_with_propensities(

@@ -7,7 +7,6 @@ interval of z in which its line is the highest: exact, in O(K log K).
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from windvane.beliefs.full.choosing import (
     score_linearly,
 )
 from windvane.beliefs.full.layout import (
-    GAP,
     HALF_NORMAL,
     HISTORY,
     LARGEST,
@@ -175,25 +173,16 @@ def compute_envelope_shares(means: Floats, widths: Floats, scale: float, law: in
     return shares
 
 
-@compiled
-def compute_propensities_by_width(arrays: PolicyArrays, arms: Floats) -> Floats:
-    """Return the propensities for a normal or half-normal level, floor included, (K,)."""
-    rules, state = arrays.rules, view_belief(arrays)
-    means = score_linearly(arms, state.theta)
-    widths = compute_widths(arrays, state, arms)
-    return mix_floor(
-        rules, compute_envelope_shares(means, widths, compute_scale(arrays), rules[0].law)
-    )
+def compute_propensities(arrays: PolicyArrays, arms: Floats) -> Floats:
+    """Return the exact propensities of a full belief, floor included, (K,)."""
+    state, widths = view_belief(arrays), np.empty(0)
+    if arrays.rules["room"][0] > 0 and arrays.rules["style"][0] == WIDTH:
+        from windvane.beliefs.full.large import measure_large
 
-
-def compute_large_propensities(arrays: PolicyArrays, arms: Floats) -> Floats:
-    """Return the propensities for a large belief, floor included, (K,)."""
-    from windvane.beliefs.full.large import measure_large
-
-    means, widths = score_linearly(arms, view_belief(arrays).theta), np.empty(0)
-    if arrays.rules["style"][0] == WIDTH:
         widths = measure_large(arrays, arms)
-    return compute_exact_propensities(arrays, means, widths)
+    elif arrays.rules["style"][0] == WIDTH:
+        widths = compute_widths(arrays, state, arms)
+    return compute_exact_propensities(arrays, score_linearly(arms, state.theta), widths)
 
 
 @compiled
@@ -287,31 +276,9 @@ def add_chosen_draw(shares: Floats, samples: int, chosen: int | None) -> Floats:
     return more
 
 
-class BeliefSource(NamedTuple):
-    """The arrays with which a policy chooses in this round, and its belief, read if needed."""
-
-    arrays: PolicyArrays
-    read_belief: Callable[[], Belief]
-
-
 def is_counted(rules: Records) -> bool:
     """Tell if the propensities are counted from draws."""
     return rules["style"][0] in (SAMPLE, HISTORY)
-
-
-def compute_shares(
-    source: BeliefSource, arms: Floats, samples: int, key: int, round_: int
-) -> Floats:
-    """Return the probability of each arm before the floor is mixed in, (K,)."""
-    rule = source.arrays.rules[0]
-    if is_counted(source.arrays.rules):
-        return count_wins(draw_parameters(source, samples, key, round_) @ arms.T)
-    state = view_belief(source.arrays)
-    means = score_linearly(arms, state.theta)  # the same numbers as in `choose`
-    if rule["style"] in (MEAN, GAP):
-        return compute_estimate_shares(source.arrays.rules, means)
-    widths = compute_widths(source.arrays, state, arms)
-    return compute_level_shares(source.arrays, means, widths)
 
 
 @compiled
@@ -349,15 +316,16 @@ def compute_exact_propensities(arrays: PolicyArrays, means: Floats, widths: Floa
     return mix_floor(arrays.rules, shares)
 
 
-def draw_parameters(source: BeliefSource, samples: int, key: int, round_: int) -> Floats:
+def draw_parameters(
+    arrays: PolicyArrays, read_belief: Callable[[], Belief], samples: int, key: int, round_: int
+) -> Floats:
     """Return draws of θ̃, (samples, d), with a key of their own, so that no choice changes."""
     start = np.uint64(_random.start_round(np.uint64(key ^ COUNTING_KEY), round_))
-    rule = source.arrays.rules[0]
-    if rule["coins"]:
-        state = view_belief(source.arrays)
+    if arrays.rules["coins"][0]:
+        state = view_belief(arrays)
         starts = [np.uint64(_random.draw_word(start, i)) for i in range(samples)]
-        return np.array([sample_parameter(source.arrays, state, s) for s in starts])
-    belief = source.read_belief()
+        return np.array([sample_parameter(arrays, state, s) for s in starts])
+    belief = read_belief()
     z = np.empty(samples * belief.dim)
     _random.fill_normals(start, 0, z)
     root = belief.noise
@@ -365,4 +333,4 @@ def draw_parameters(source: BeliefSource, samples: int, key: int, round_: int) -
     half = belief.solve(root)  # (d, d), half·halfᵀ = V⁻¹
     draws = np.empty((samples, belief.dim))
     multiply_matrices(z.reshape(samples, -1), np.ascontiguousarray(half.T), draws)
-    return belief.theta + compute_scale(source.arrays) * draws
+    return belief.theta + compute_scale(arrays) * draws

@@ -259,16 +259,23 @@ def replay_generalized(player: Player, draw: Draw, key: int, marks: Marks) -> Fl
 
 
 @compiled
+def begin_round(game: Game, t: int, best: float) -> tuple[float, int]:
+    """Return the best mean reward of round t, and an arm if any arm is chosen in it, else -1."""
+    if has_new_arms(game.draw, t):
+        best = open_round(game.draw, game.offer, t)
+    if t < game.any_first:
+        return best, choose_uniformly(game.key, t, game.offer.means.size)
+    return best, -1
+
+
+@compiled
 def play_generalized(game: Game, rules: GeneralizedRules, arrays: GeneralizedArrays) -> int:
     """Choose and learn in every round; return -1, or the round in which no estimate was reached."""
     draw, offer, means, regret = game.draw, game.offer, game.offer.means, game.regret
     best = 0.0
     for t in range(draw.era.size):
-        if has_new_arms(draw, t):
-            best = open_round(draw, offer, t)
-        if t < game.any_first:
-            chosen = choose_uniformly(game.key, t, means.size)
-        else:
+        best, chosen = begin_round(game, t, best)
+        if chosen < 0:
             chosen = choose(rules, arrays, offer.arms, game.key, t)
         if chosen < 0:
             return t
@@ -289,11 +296,8 @@ def play_identity(
     reset(arrays)
     best = 0.0
     for t in range(draw.era.size):
-        if has_new_arms(draw, t):
-            best = open_round(draw, offer, t)
-        if t < game.any_first:
-            chosen = choose_uniformly(game.key, t, means.size)
-        else:
+        best, chosen = begin_round(game, t, best)
+        if chosen < 0:
             start, theta = _random.start_round(np.uint64(game.key), t), state.theta
             if rules.scale > 0.0:
                 right = make_perturbed_equation(rules, history, start).right
