@@ -13,7 +13,7 @@ from dsjson_lines import open_lines
 from windvane.evaluation import Evaluation, evaluate
 from windvane.evaluation.estimates.confidence_sequence import ActionModel
 from windvane.evaluation.estimates.estimators import RewardRange
-from windvane.evaluation.estimates.pages import SlotRows
+from windvane.evaluation.page_evaluator import SlotRows
 from windvane.evaluation.estimates.paired_difference import BOUNDS
 from windvane.types import Floats
 

@@ -237,19 +237,16 @@ class Evaluator:
             if not isinstance(values, np.ndarray):
                 raise SettingError(f"evaluate: the reward {name!r} must be a column of numbers")
             parts.append((scores, is_scored & np.isfinite(values), values))
-        return [part for part in parts if part[1].any()]
+        return [part for part in parts if part[1].any()]  # those with rows in this batch
 
     def _number_units(self, batch: LogBatch) -> Places | None:
         """A number for the unit of each row, the same in all batches."""
         if not self._settings.unit:
             return None
-        numbers = self._units
-        values = list(read_values(batch, self._settings.unit))
-        keys = (None if value is None or value != value else str(value) for value in values)
-        lines = batch.lines.tolist()  # a row without a unit is one of its own
-        named = [
-            (batch.source, line) if key is None else key
-            for key, line in zip(keys, lines, strict=True)
+        numbers, values = self._units, read_values(batch, self._settings.unit)
+        named = [  # a row without a unit is one of its own
+            (batch.source, line) if value is None or value != value else str(value)
+            for value, line in zip(values, batch.lines.tolist(), strict=True)
         ]
         return np.array([numbers.setdefault(each, len(numbers)) for each in named], np.int64)
 
@@ -317,12 +314,7 @@ class Evaluator:
         """Compute all estimates."""
         if not self.counts.used:
             raise SettingError(f"evaluate: {log.description} has no row that can be evaluated")
-        notes = [*notes, *self._describe_matches()]
-        if self._settings.unit:
-            if not any(isinstance(each, str) for each in self._units):
-                message = "unit must be a column or a context feature"
-                raise SettingError(f"evaluate: {message}, got {self._settings.unit!r}")
-            notes.append(describe_units(self._settings.unit, len(self._units)))
+        notes = [*notes, *self._describe_matches(), *self._describe_units()]
         policies, pairs = self._scores.summarize(self._shadows)
         whole = Evaluation(
             policies=policies,
@@ -364,14 +356,19 @@ class Evaluator:
             sentences.append(f"{rows}, because an own policy has no probability for them")
         return sentences
 
-
-def describe_units(unit: str, count: int) -> str:
-    """What intervals mean if rows depend on each other."""
-    return (
-        f"the intervals of the estimates take the rows of each {unit} together, {count:,} of them; "
-        f"the interval at any time and the verdict are about the decisions for these {count:,}, in "
-        "their order, and not about others"
-    )
+    def _describe_units(self) -> list[str]:
+        """What intervals mean if rows depend on each other."""
+        unit, count = self._settings.unit, len(self._units)
+        if not unit:
+            return []
+        if not any(isinstance(each, str) for each in self._units):
+            message = "unit must be a column or a context feature"
+            raise SettingError(f"evaluate: {message}, got {unit!r}")
+        return [
+            f"the intervals of the estimates take the rows of each {unit} together, {count:,} of "
+            f"them; the interval at any time and the verdict are about the decisions for these "
+            f"{count:,}, in their order, and not about others"
+        ]
 
 
 def _has_features(log: Log) -> bool:
@@ -388,17 +385,15 @@ def list_log_warnings(log: Log, counts: RowCounts, has_shadows: bool) -> list[st
             "the log has no probabilities: they were estimated from it, and all numbers here are "
             "only as good as they are"
         )
-    for count, what in (
-        (counts.degraded, "because the service had answered without deciding"),
-        (counts.unrewarded, "because the reward is not known"),
-        (
-            counts.without_probability,
-            "because the chosen action has the probability 0, or none",
-        ),
-    ):
+    left_out = {
+        "the service had answered without deciding": counts.degraded,
+        "the reward is not known": counts.unrewarded,
+        "the chosen action has the probability 0, or none": counts.without_probability,
+    }
+    for why, count in left_out.items():
         if count:
             rows = "1 row was" if count == 1 else f"{count} rows were"
-            sentences.append(f"{rows} left out, {what}")
+            sentences.append(f"{rows} left out, because {why}")
     if log.bad_row_count:
         sentences.append(f"rows of the log that could not be read: {log.bad_row_count}")
     sentences += [f"{count} {what}" for what, count in log.notes.items()]

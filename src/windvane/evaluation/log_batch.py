@@ -173,31 +173,28 @@ class RowCounts:
     degraded: int = 0
     without_probability: int = 0  # of the chosen action
     without_features: int = 0  # among those used
-    first_time: float | None = None
-    last_time: float | None = None
+    first_time: float = np.inf
+    last_time: float = -np.inf
 
 
-def find_usable_rows(batch: LogBatch, period: Period, counts: RowCounts) -> Places:
+def find_usable_rows(batch: LogBatch, period: Period, counts: RowCounts | None = None) -> Places:
     """Return the places of the rows that can be evaluated, and count all rows of the period.
 
     A row needs a reward, a probability above 0 of its chosen action, and a service that decided.
     """
+    counts = counts or RowCounts()
     is_inside = (batch.times >= period.since) & (batch.times < period.until)
-    is_rewarded = np.isfinite(batch.rewards)
-    probabilities = batch.chosen_probabilities
-    is_likely = np.isfinite(probabilities) & (probabilities > 0.0)
-    is_used = is_inside & ~batch.is_degraded & is_rewarded & is_likely
-    counts.degraded += int(np.count_nonzero(is_inside & batch.is_degraded))
     is_decided = is_inside & ~batch.is_degraded
+    is_rewarded = is_decided & np.isfinite(batch.rewards)
+    probabilities = batch.chosen_probabilities
+    rows = np.flatnonzero(is_rewarded & np.isfinite(probabilities) & (probabilities > 0.0))
+    counts.degraded += int(np.count_nonzero(is_inside & batch.is_degraded))
     counts.unrewarded += int(np.count_nonzero(is_decided & ~is_rewarded))
-    counts.without_probability += int(np.count_nonzero(is_decided & is_rewarded & ~is_likely))
-    rows = np.flatnonzero(is_used)
+    counts.without_probability += int(np.count_nonzero(is_rewarded)) - rows.size
     counts.used += rows.size
-    if rows.size:
-        counts.without_features += rows.size if batch.read_features is None else 0
-        first, last = float(batch.times[rows].min()), float(batch.times[rows].max())
-        counts.first_time = first if counts.first_time is None else min(first, counts.first_time)
-        counts.last_time = last if counts.last_time is None else max(last, counts.last_time)
+    counts.without_features += rows.size if batch.read_features is None else 0
+    counts.first_time = min(counts.first_time, float(batch.times[rows].min(initial=np.inf)))
+    counts.last_time = max(counts.last_time, float(batch.times[rows].max(initial=-np.inf)))
     return rows
 
 

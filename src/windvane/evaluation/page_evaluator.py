@@ -1,46 +1,302 @@
-"""Evaluate: what policies would have earned on pages with several slots.
+"""Pages with several slots: what a policy would have earned on a whole page, and in each slot.
+
+A page has slots s = 1..S in order. Each logged row is a slot with its chosen action a_s, its reward
+r_s, and the ratio w_s = π(a_s|h_s)/p(a_s|h_s) of the probabilities given h_s, the actions in the
+slots before. A page is never S decisions of their own: the slots before were filled by the logging
+policy, so that their ratios count as well,
+
+    W_s = w_1 w_2 ⋯ w_s,   W_0 = 1
+
+| name         | estimate of the value of a page                               | unbiased       |
+|--------------|---------------------------------------------------------------|----------------|
+| `sips`       | E[W_S Σ_s r_s]                                                | always         |
+| `rips`       | E[Σ_s W_s r_s]                                                | in a cascade   |
+| `cascade_dr` | E[Σ_s (W_{s−1} Σ_a π(a|h_s) q̂(a) + W_s (r_s − q̂(a_s)))]       | in a cascade   |
+| `pi`         | E[r (1 − S + Σ_s w_s)], r the one reward of a slate           | additive       |
+
+In a cascade the reward of a slot does not depend on the slots after it. q̂ is a model of the reward
+of a slot that has not seen the page; it may be wrong. A slate has one reward for the whole page and
+slots that are filled independently; `pi` is right if that reward is a sum over the slots.
+
+Slot s of `cascade_dr` is the DR estimate of one decision whose policy has the probabilities
+W_{s−1} π(a|h_s), which are known before a_s is chosen. So X of `confidence_sequence.py` with these
+probabilities, averaged over the slots of a page, has the mean of the page, and bounds it at all
+times. A page with fewer slots than the largest has slots with the reward 0 at its end. The sides of
+two policies A and B make their difference: X_A(`low`) + X_B(`high`) − 1 ≥ −(2k + 1) has the mean
+V(A) − V(B).
 
 A policy fills the slots of a page one after the other, without repeats. One that learns fills a
 whole page before it learns the rewards of its slots, as it would in use, and a learner divides its
 share of exploration by the number of slots, so that a page is explored as often as a single
 decision would be.
+
+Kiyohara et al. (2022), "Doubly robust off-policy evaluation for ranking policies under the cascade
+behavior model"; McInerney et al. (2020), "Counterfactual evaluation of slate recommendations with
+sequential reward interactions"; Swaminathan et al. (2017), "Off-policy evaluation for slate
+recommendation".
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from windvane.errors import SettingError
-from windvane.evaluation.estimates.estimators import RewardRange
-from windvane.evaluation.estimates.pages import (
-    PagePairRecord,
-    PageRecord,
-    SlotRows,
+from windvane.evaluation.estimates.confidence_sequence import (
+    ActionModel,
+    ConfidenceSequence,
+    Sides,
+    bound_model,
+    bound_value,
+    compute_sides,
+    judge_gain,
+    make_sequence,
 )
-from windvane.evaluation.estimates.paired_difference import fit_range
-from windvane.evaluation.estimates.result import PageResult
-from windvane.evaluation.learners.candidates import (
-    Candidate,
-    FixedCandidate,
-    LearnerCandidate,
-    make_learner,
-)
+from windvane.evaluation.estimates.estimators import UNIT_RANGE, RewardRange, normal_quantile
+from windvane.evaluation.estimates.paired_difference import BOUNDS, fit_range
+from windvane.evaluation.estimates.result import Estimate, Gain, Interval, PageResult, SlotResult
+from windvane.evaluation.learners import candidates as kinds
+from windvane.evaluation.learners.candidates import Candidate, FixedCandidate
 from windvane.evaluation.learners.feature_blocks import FeatureBlock, split_blocks
 from windvane.evaluation.learners.fixed_policies import compute_probabilities
 from windvane.evaluation.learners.own_policies import ColumnPolicy, LogPolicy
 from windvane.evaluation.learners.shadow import Shadow, open_candidate
-from windvane.evaluation.log_batch import (
-    LogBatch,
-    LogFacts,
-    Period,
-    RowCounts,
-    SlotLog,
-    find_usable_rows,
-)
+from windvane.evaluation.log_batch import LogBatch, LogFacts, Period, SlotLog, find_usable_rows
 from windvane.evaluation.settings import EvaluationSettings
-from windvane.types import Floats, Places
+from windvane.types import Booleans, Floats, Places
+
+FEW_EFFECTIVE_PAGES = 50.0  # a slot whose weights tell less is not reported
+LOGGED, SIPS, RIPS, CASCADE_DR, PI = "logged", "sips", "rips", "cascade_dr", "pi"
+
+
+class PathWeights(NamedTuple):
+    """Products of the ratios along the pages, (n,) each."""
+
+    before: Floats  # W_{s−1}
+    weights: Floats  # W_s
+
+
+def multiply_along_pages(ratios: Floats, slots: Places) -> PathWeights:
+    """Multiply the ratios of each page from its first slot on; slot 0 begins a page.
+
+    >>> before, weights = multiply_along_pages(np.array([2.0, 3.0, 5.0]), np.array([0, 1, 0]))
+    >>> before.tolist(), weights.tolist()
+    ([1.0, 2.0, 1.0], [2.0, 6.0, 5.0])
+    """
+    before = np.ones(ratios.size)
+    for slot in range(1, int(slots.max(initial=0)) + 1):
+        rows = np.flatnonzero(slots == slot)
+        before[rows] = before[rows - 1] * ratios[rows - 1]
+    return PathWeights(before, before * ratios)
+
+
+class SlotRows:
+    """What one policy did in the slots of some whole pages, and what it predicted."""
+
+    def __init__(
+        self,
+        rewards: Floats,  # (n,)
+        slots: Places,  # (n,)
+        actions: ActionModel,  # π given the slots before
+        probabilities: Floats,  # (n,) logged ones of the chosen actions
+        is_slate: Booleans | None = None,  # (n,)
+    ) -> None:
+        self.slots = slots
+        self.starts = np.flatnonzero(slots == 0)
+        self.sizes = np.diff(np.append(self.starts, slots.size))
+        self.ratios = actions.pick_probabilities() / probabilities
+        self.path = multiply_along_pages(self.ratios, slots)
+        scaled = actions.policy_probabilities * np.repeat(self.path.before, np.diff(actions.starts))
+        self.actions = actions._replace(policy_probabilities=scaled)  # W_{s−1} π
+        self.is_slate = np.zeros(self.starts.size, np.bool_)
+        if is_slate is not None:
+            self.is_slate = is_slate[self.starts]
+        is_last = np.append(slots[1:] == 0, True)
+        self.last = np.flatnonzero(is_last)
+        # the one reward of a slate is earned when its last slot is filled
+        self.rewards = np.where(np.repeat(self.is_slate, self.sizes) & ~is_last, 0.0, rewards)
+        weighted = self.path.weights * self.rewards
+        model = self.actions.average_predictions()
+        model -= self.path.weights * self.actions.pick_predictions()
+        model[np.repeat(self.is_slate, self.sizes)] = np.nan
+        self.terms = {LOGGED: self.rewards, RIPS: weighted, CASCADE_DR: weighted + model}
+
+    def add_up(self, values: Floats) -> Floats:
+        """The sum over the slots of each page, (pages,)."""
+        total: Floats = np.add.reduceat(values, self.starts)
+        return total
+
+    def compute_terms(self) -> dict[str, Floats]:
+        """The terms of each page, whose means are the estimates; NaN where one does not apply."""
+        terms = {name: self.add_up(values) for name, values in self.terms.items()}
+        logged = terms[LOGGED]
+        terms[SIPS] = self.path.weights[self.last] * logged
+        slate = logged * (1 - self.sizes + self.add_up(self.ratios))
+        terms[PI] = np.where(self.is_slate, slate, np.nan)
+        return terms
+
+    def compute_sides(self, range_: RewardRange, bound: float, most_slots: int) -> Sides:
+        """X of `low`, `high`, `above` and `below` for one k, averaged over the slots, (pages,)."""
+        missing = most_slots - self.sizes
+        zero = -range_.low / range_.width  # a reward of 0
+        model = bound_model(self.actions, range_, bound)
+        sides = compute_sides(self.rewards, self.path.weights, model, range_)
+        low, high, above, below = (self.add_up(side) for side in sides)
+        return (
+            (low + missing * zero) / most_slots,
+            (high + missing * (1 - zero)) / most_slots,
+            above / most_slots,
+            below / most_slots,
+        )
+
+    def average_weights(self, most_slots: int) -> Floats:
+        """The mean of W over the slots of each page; a slot that is missing has W = 1."""
+        weights: Floats = (self.add_up(self.path.weights) + (most_slots - self.sizes)) / most_slots
+        return weights
+
+
+class MeanSums:
+    """Sums for a mean and its standard error, with a count for each page."""
+
+    def __init__(self) -> None:
+        self._sums = np.zeros(6)  # pages, Σ c, Σ c x, Σ c², Σ c² x, Σ c² x²
+
+    def add(self, values: Floats, counts: Floats) -> None:
+        """Add pages; NaN is left out."""
+        is_known = ~np.isnan(values)
+        x, c = values[is_known], counts[is_known]
+        self._sums += [x.size, c.sum(), c @ x, c @ c, c**2 @ x, (c * x) @ (c * x)]
+
+    def estimate(self, name: str, alpha: float) -> Estimate | None:
+        """The mean with its interval for one look; None without pages."""
+        pages, mass, total, squares, weighted, squared = self._sums.tolist()
+        if not pages:
+            return None
+        mean = total / mass
+        if pages < 2:
+            return Estimate(name, mean, None)
+        variance = max(squared - 2 * mean * weighted + mean**2 * squares, 0.0)
+        error = math.sqrt(variance * pages / (pages - 1)) / mass
+        reach = normal_quantile(alpha) * error
+        return Estimate(name, mean, Interval(mean - reach, mean + reach), error)
+
+
+class PageRecord:
+    """Adds pages batch by batch, and summarises what a policy would have earned on them."""
+
+    def __init__(self, name: str, text: str, most_slots: int, alpha: float) -> None:
+        self.name = name
+        self.text = text
+        self._alpha = alpha
+        self._most_slots = most_slots
+        self._pages = 0
+        self._means = {name: MeanSums() for name in (LOGGED, SIPS, RIPS, CASCADE_DR, PI)}
+        self._slots = [
+            {name: MeanSums() for name in (LOGGED, RIPS, CASCADE_DR)} for _ in range(most_slots)
+        ]
+        self._weights = np.zeros((2, most_slots))  # Σ W, Σ W² of each slot
+        self._sequences = [
+            make_sequence(UNIT_RANGE, bound) if bound else ConfidenceSequence() for bound in BOUNDS
+        ]
+
+    def add(self, rows: SlotRows, range_: RewardRange, counts: Floats) -> None:
+        """Add pages in the order of the log; `range_` contains all rewards of slots so far."""
+        self._pages += rows.starts.size
+        for name, terms in rows.compute_terms().items():
+            self._means[name].add(terms, counts)
+        repeated = np.repeat(counts, rows.sizes)
+        for slot in range(int(rows.sizes.max())):
+            places = np.flatnonzero(rows.slots == slot)
+            for name, terms in rows.terms.items():
+                self._slots[slot][name].add(terms[places], repeated[places])
+            weights = rows.path.weights[places]
+            self._weights[:, slot] += weights.sum(), weights @ weights
+        weights = rows.average_weights(self._most_slots)
+        for sequence, bound in zip(self._sequences, BOUNDS, strict=True):
+            sequence.widen(range_)
+            sides = rows.compute_sides(range_, bound, self._most_slots)
+            sequence.update_terms(sides, weights, _find_repeats(counts))
+
+    def summarize(self, against: Gain | None) -> PageResult:
+        """Compute all estimates; `against` is the gain over the reference."""
+        estimates = _estimate_all(self._means, self._alpha)
+        headline = next(name for name in (CASCADE_DR, PI) if name in estimates)
+        ends = bound_value(self._sequences, self._alpha)
+        low, high = (float(end) * self._most_slots for end in ends)
+        difference = estimates[headline].value - estimates[LOGGED].value
+        gain = judge_gain(self._sequences, difference / self._most_slots, self._alpha)
+        total, squares = self._weights
+        effective = np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0)
+        slots = [
+            SlotResult(slot, float(effective[slot]), _estimate_all(sums, self._alpha))
+            for slot, sums in enumerate(self._slots)
+            if effective[slot] >= FEW_EFFECTIVE_PAGES
+        ]
+        warnings = []
+        if len(slots) < self._most_slots:
+            warnings.append(
+                f"of {self._most_slots} slots {len(slots)} are shown: others tell as much about "
+                f"the policy as fewer than {FEW_EFFECTIVE_PAGES:.0f} pages of its own"
+            )
+        return PageResult(
+            name=self.name,
+            text=self.text,
+            pages=self._pages,
+            estimates=estimates,
+            headline=headline,
+            sequence=Interval(low, high),
+            gain=_scale_gain(gain, self._most_slots),
+            against=against,
+            slots=slots,
+            warnings=warnings,
+        )
+
+
+class PagePairRecord:
+    """Adds pages batch by batch, and judges how much more policy A earns on them than policy B."""
+
+    def __init__(self, most_slots: int) -> None:
+        self._most_slots = most_slots
+        self._differences = MeanSums()
+        self._sequences = [ConfidenceSequence(floors=np.full(4, 2 * bound + 1)) for bound in BOUNDS]
+
+    def add(self, first: SlotRows, second: SlotRows, range_: RewardRange, counts: Floats) -> None:
+        """Add pages with what both policies did."""
+        mine, other = first.compute_terms(), second.compute_terms()
+        difference = mine[CASCADE_DR] - other[CASCADE_DR]
+        slates = mine[PI] - other[PI]
+        self._differences.add(np.where(first.is_slate, slates, difference), counts)
+        unused, ones = np.zeros(first.starts.size), np.ones(first.starts.size)
+        for sequence, bound in zip(self._sequences, BOUNDS, strict=True):
+            sequence.widen(range_)
+            low, high, *_ = first.compute_sides(range_, bound, self._most_slots)
+            other_low, other_high, *_ = second.compute_sides(range_, bound, self._most_slots)
+            sides = (unused, unused, low + other_high - 1, high + other_low - 1)
+            sequence.update_terms(sides, ones, _find_repeats(counts))
+
+    def summarize(self, alpha: float) -> Gain:
+        """Judge the difference so far."""
+        difference = self._differences.estimate("difference", alpha)
+        value = 0.0 if difference is None else difference.value / self._most_slots
+        return _scale_gain(judge_gain(self._sequences, value, alpha), self._most_slots)
+
+
+def _estimate_all(sums: dict[str, MeanSums], alpha: float) -> dict[str, Estimate]:
+    found = (each.estimate(name, alpha) for name, each in sums.items())
+    return {estimate.name: estimate for estimate in found if estimate is not None}
+
+
+def _scale_gain(gain: Gain, factor: float) -> Gain:
+    """The gain of a page from that of its mean slot."""
+    interval = Interval(gain.interval.low * factor, gain.interval.high * factor)
+    return Gain(gain.value * factor, interval, gain.verdict, gain.rows_needed)
+
+
+def _find_repeats(counts: Floats) -> Floats | None:
+    return None if (counts == 1).all() else counts
 
 
 def evaluate_pages(
@@ -81,7 +337,7 @@ class PageEvaluator:
         self._seen = RewardRange(0.0, 0.0)  # a slot that a page does not have earns 0
         make_shadow = partial(_make_shadow, facts, most_slots, settings.seed)
         self._shadows = [make_shadow(each) for each in candidates]
-        self._model = make_shadow(make_learner())
+        self._model = make_shadow(kinds.make_learner())
         self._records = [
             PageRecord(each.name, each.text, most_slots, self._level) for each in candidates
         ]
@@ -128,7 +384,7 @@ def _make_shadow(
 ) -> Shadow | None:
     if isinstance(candidate, FixedCandidate):
         return None
-    if isinstance(candidate, LearnerCandidate) and candidate.learner is None:
+    if isinstance(candidate, kinds.LearnerCandidate) and candidate.learner is None:
         candidate = replace(candidate, exploration=candidate.exploration / most_slots)
     return open_candidate(candidate, facts, seed)
 
@@ -136,7 +392,7 @@ def _make_shadow(
 def _find_whole_pages(batch: LogBatch, period: Period) -> Places:
     """The rows of the pages of which every slot can be evaluated."""
     is_usable = np.zeros(batch.size, np.bool_)
-    is_usable[find_usable_rows(batch, period, RowCounts())] = True
+    is_usable[find_usable_rows(batch, period)] = True
     starts = batch.event_starts
     if not batch.size:
         return np.zeros(0, np.int64)

@@ -12,14 +12,7 @@ from windvane.evaluation.estimates.policy_record import PolicyRecord
 from windvane.evaluation.estimates.result import Pair, PolicyResult
 from windvane.evaluation.learners.candidates import Candidate, FixedCandidate
 from windvane.evaluation.learners.shadow import SAMPLES, Shadow
-from windvane.evaluation.log_batch import (
-    Log,
-    LogBatch,
-    Period,
-    RowCounts,
-    find_usable_rows,
-    read_values,
-)
+from windvane.evaluation.log_batch import Log, LogBatch, Period, find_usable_rows, read_values
 from windvane.evaluation.settings import EvaluationSettings
 from windvane.types import Booleans, Floats, Places
 
@@ -67,7 +60,17 @@ class Scores:
         has_models: bool = True,
     ) -> None:
         self._candidates, self._level, self.has_models = candidates, settings.level, has_models
-        self.records = [_make_record(candidate, settings) for candidate in candidates]
+        self.records = [
+            PolicyRecord(
+                candidate.name,
+                candidate.text,
+                SOURCES.get(getattr(candidate, "rule", ""), "Custom"),
+                reward_range=settings.reward_range,
+                half_life=settings.half_life,
+                alpha=settings.level,
+            )
+            for candidate in candidates
+        ]
         self.pairs = {
             pair: PairRecord(settings.reward_range)
             for pair in _list_pairs(candidates, reference, settings.pairs)
@@ -146,20 +149,6 @@ class BatchSplit(NamedTuple):
             scores.add(place, own.select(is_scored[rows]))
 
 
-def _make_record(candidate: Candidate, settings: EvaluationSettings) -> PolicyRecord:
-    source = "Custom"
-    if isinstance(candidate, FixedCandidate):
-        source = SOURCES.get(candidate.rule, source)
-    return PolicyRecord(
-        candidate.name,
-        candidate.text,
-        source,
-        reward_range=settings.reward_range,
-        half_life=settings.half_life,
-        alpha=settings.level,
-    )
-
-
 def _list_pairs(
     candidates: Sequence[Candidate], reference: str, others: Sequence[tuple[str, str]]
 ) -> list[tuple[int, int]]:
@@ -171,21 +160,17 @@ def _list_pairs(
             if name not in places:
                 names = ", ".join(places)
                 raise SettingError(f"evaluate: there is no candidate {name!r}; there are {names}")
-        first, second = (candidates[places[name]] for name in pair)
-        if first is not second and "logged" not in (
-            each.rule for each in (first, second) if isinstance(each, FixedCandidate)
-        ):
-            found.append((places[pair[0]], places[pair[1]]))
+        first, second = (places[name] for name in pair)
+        rules = [getattr(candidates[place], "rule", "") for place in (first, second)]
+        if first != second and "logged" not in rules:
+            found.append((first, second))
     return list(dict.fromkeys(found))
 
 
 def is_partial(candidate: Candidate) -> bool:
     """Whether only the probability of the logged action is known; after the first batch."""
-    return (
-        isinstance(candidate, FixedCandidate)
-        and candidate.own is not None
-        and candidate.own.is_partial
-    )
+    own = candidate.own if isinstance(candidate, FixedCandidate) else None
+    return own is not None and own.is_partial
 
 
 def find_segments(log: Log, by: str, period: Period) -> list[str]:
@@ -193,7 +178,7 @@ def find_segments(log: Log, by: str, period: Period) -> list[str]:
     frequencies: Counter[str] = Counter()
     for batch in log.iterate_batches():
         labels = list_labels(batch, by)
-        frequencies.update(labels[row] for row in find_usable_rows(batch, period, RowCounts()))
+        frequencies.update(labels[row] for row in find_usable_rows(batch, period))
     if set(frequencies) <= {NO_SEGMENT}:
         raise SettingError(f"evaluate: by must be a column or a context feature, got {by!r}")
     common = [name for name, _ in frequencies.most_common(MOST_SEGMENTS)]

@@ -117,7 +117,7 @@ def tune(
     if not isinstance(base, LearnerCandidate):
         raise SettingError(f"tune: the reference must be a learner, got {reference!r}")
     counts = survey_log(log, settings.period).counts
-    if counts.used < FEWEST_ROWS or counts.first_time is None or counts.last_time is None:
+    if counts.used < FEWEST_ROWS:
         raise SettingError(
             f"tune: the log must have at least {FEWEST_ROWS} rows with rewards, got {counts.used}"
         )
