@@ -15,11 +15,10 @@ from windvane._terminal.tables import format_table
 from windvane.errors import SettingError
 
 if TYPE_CHECKING:
-    from windvane.evaluation import Evaluation
+    from windvane.evaluation import Evaluation, LearnerTuning
     from windvane.evaluation.estimates.result import HtmlResult
     from windvane.evaluation.log_batch import Log
     from windvane.evaluation.log_check import CheckReport
-    from windvane.evaluation.settings import EvaluationSettings
 
 SERVICE_DATABASE = "windvane.db"  # in a data directory
 DEFAULT_LOOP = "default"
@@ -141,7 +140,8 @@ def evaluate(
     from windvane.evaluation.evaluator import run_evaluation
     from windvane.evaluation.learners.candidates import add_reference, list_candidates
     from windvane.evaluation.settings import EvaluationSettings
-    from windvane.evaluation.tables import format_evaluation, list_sentences
+    from windvane.evaluation.tables import format_evaluation, format_tuning, list_sentences
+    from windvane.evaluation.tuning import tune as tune_learner
 
     if tune is not None and policy:
         raise SettingError("evaluate: --tune makes its own policies: omit --policy")
@@ -155,50 +155,29 @@ def evaluate(
     ).check(half_life, since, until)
     mapped = [*(columns or []), json.dumps({"reward": reward[0]})] if reward else columns
     opened = open_log(log, format, mapped, strict, loop)
-    if tune is not None:
-        _tune(opened, tune.split(","), settings, reference, out, as_json, report)
-        return
-    with show_progress("evaluate", opened):
-        result = run_evaluation(opened, candidates, settings, reference=name)
+    result: Evaluation | LearnerTuning
+    with show_progress("evaluate" if tune is None else "tune", opened):
+        if tune is None:
+            shown = result = run_evaluation(opened, candidates, settings, reference=name)
+            text, sentences = format_evaluation(shown), [*list_sentences(shown)]
+        else:
+            result = tune_learner(opened, tune.split(","), settings, reference=reference)
+            shown, text = result.held_out, format_tuning(result)
+            sentences = [*dict.fromkeys([*result.grid.warnings, *shown.warnings])]
+            if result.is_better and not as_json:
+                recipe = f"such a loop: windvane loop create NAME {result.flags}"
+                import_ = "with what this log teaches: windvane import LOG... --loop NAME"
+                sentences = [recipe, import_, *sentences]
     if as_json:
         print_json(result.to_json())
     else:
-        print(format_evaluation(result))
-    for sentence in list_sentences(result):
+        print(text)
+    for sentence in sentences:
         print_message(sentence)
     if out is not None:
-        _write(result, out, as_json)
+        _write(shown, out, as_json)
     if report is not None:
         write_report(result, report, as_json)
-
-
-def _tune(
-    log: "Log",
-    what: list[str],
-    settings: "EvaluationSettings",
-    reference: str | None,
-    out: Path | None,
-    as_json: bool,
-    report: Path | None,
-) -> None:
-    from windvane.evaluation.tables import format_tuning
-    from windvane.evaluation.tuning import tune
-
-    with show_progress("tune", log):
-        tuning = tune(log, what, settings, reference=reference)
-    if as_json:
-        print_json(tuning.to_json())
-    else:
-        print(format_tuning(tuning))
-    if not as_json and tuning.is_better:
-        print_message(f"such a loop: windvane loop create NAME {tuning.flags}")
-        print_message("with what this log teaches: windvane import LOG... --loop NAME")
-    for sentence in dict.fromkeys([*tuning.grid.warnings, *tuning.held_out.warnings]):
-        print_message(sentence)
-    if out is not None:
-        _write(tuning.held_out, out, as_json)
-    if report is not None:
-        write_report(tuning, report, as_json)
 
 
 def write_report(result: "HtmlResult", path: Path, as_json: bool) -> None:

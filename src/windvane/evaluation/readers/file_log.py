@@ -9,9 +9,10 @@ import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 import numpy as np
 
@@ -21,13 +22,13 @@ from windvane.evaluation.readers.rows import IGNORED_FILES, ReportedLog, RowRepo
 from windvane.persistence import check_parquet_path
 
 BATCH_ROWS = 20_000
-FORMATS = {
-    "windvane": "the Parquet file of `windvane export`",
-    "dsjson": "JSON lines of Vowpal Wabbit and Azure AI Personalizer",
-    "vw": "text of Vowpal Wabbit, cb_adf or cb",
-    "csv": "CSV, with columns mapped by name",
-    "parquet": "Parquet, with columns mapped by name",
-    "obd": "CSV of the Open Bandit Dataset",
+FORMATS = {  # the module and the class of the reader, which are loaded when a log is opened
+    "windvane": ("windvane_parquet", "WindvaneParquetReader"),
+    "dsjson": ("dsjson", "DsjsonReader"),
+    "vw": ("vw_text", "VwTextReader"),
+    "csv": ("table", "TableReader"),
+    "parquet": ("table", "TableReader"),
+    "obd": ("table", "OpenBanditReader"),
 }
 TEXT_FORMATS = ("dsjson", "vw")  # read without polars
 TABLES = ("csv", "parquet")
@@ -142,6 +143,9 @@ class FileReader:
     has_fitted_probabilities = False  # whether the probabilities are estimated from the log
     has_event_ids = True  # if not, the place of a decision in its file is its event id
 
+    def __init__(self, paths: Sequence[Path], columns: Mapping[str, str] | None = None) -> None:
+        self.paths = list(paths)
+
     def measure(self, path: Path) -> int:
         """The size of a file, for the progress."""
         return path.stat().st_size
@@ -173,6 +177,8 @@ class FileLog(ReportedLog):
         self.progress = 0.0  # the share of the log that was read in the present pass, in [0, 1]
         self.on_progress: Callable[[float], None] | None = None  # is called with every new share
         self.ignored_files = 0  # of the directories
+        self.has_times, self.has_event_ids = reader.has_times, reader.has_event_ids
+        self.has_fitted_probabilities = reader.has_fitted_probabilities
         self._report = RowReport(strict)
         self._is_ordered = len(self.paths) == 1
 
@@ -182,21 +188,6 @@ class FileLog(ReportedLog):
         if len(self.paths) == 1:
             return str(self.paths[0])
         return f"{len(self.paths)} files, {self.paths[0]} to {self.paths[-1]}"
-
-    @property
-    def has_fitted_probabilities(self) -> bool:
-        """Whether the log has no propensities and they were estimated from it."""
-        return self.reader.has_fitted_probabilities
-
-    @property
-    def has_times(self) -> bool:
-        """Whether the files have times; if not, the number of a decision is its time."""
-        return self.reader.has_times
-
-    @property
-    def has_event_ids(self) -> bool:
-        """Whether the event ids are those of the files."""
-        return self.reader.has_event_ids
 
     def with_columns(
         self, names: Sequence[str], rewards: Sequence[str], features: Sequence[str]
@@ -333,7 +324,8 @@ def open_log(
         from windvane.evaluation.readers.table import FrameReader
 
         return FileLog([Path("the frame")], FrameReader(paths, columns), strict)
-    files = _leave_out_items(find_files(_as_list(paths)))
+    found = find_files(_as_list(paths))
+    files = [file for file in found if file.name != ITEM_FILE] or found
     name = _find_format(files[0], columns) if format == "auto" else format
     if columns and name not in TABLES:
         raise SettingError(f"open_log: columns must be given for csv and parquet only, got {name}")
@@ -378,31 +370,9 @@ def _require_polars(path: Path | str) -> None:
 def _make_reader(name: str, files: Sequence[Path], columns: Mapping[str, str] | None) -> FileReader:
     if name not in TEXT_FORMATS:
         _require_polars(files[0])
-    if name == "windvane":
-        from windvane.evaluation.readers.windvane_parquet import WindvaneParquetReader
-
-        return WindvaneParquetReader()
-    if name == "dsjson":
-        from windvane.evaluation.readers.dsjson import DsjsonReader
-
-        return DsjsonReader()
-    if name == "vw":
-        from windvane.evaluation.readers.vw_text import VwTextReader
-
-        return VwTextReader(files)
-    if name == "obd":
-        from windvane.evaluation.readers.table import OpenBanditReader
-
-        return OpenBanditReader(files)
-    from windvane.evaluation.readers.table import TableReader
-
-    return TableReader(files, columns)
-
-
-def _leave_out_items(files: list[Path]) -> list[Path]:
-    """Leave out the file of the Open Bandit Dataset that describes its items."""
-    logs = [file for file in files if file.name != ITEM_FILE]
-    return logs or files
+    module, kind = FORMATS[name]
+    reader = getattr(import_module(f"windvane.evaluation.readers.{module}"), kind)
+    return cast(FileReader, reader(files, columns))
 
 
 def _list_formats() -> str:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,10 @@ FIRST_SLOTS = "events with several slots: whole pages are evaluated, and the fir
 ROUNDING = 1e-6  # a sum of probabilities so near to 1 is 1 up to the rounding of 32-bit floats
 SUM_TOLERANCE = 1e-3  # a sum so near to 1 is divided out; a row with another sum is bad
 MAX_BATCH_BYTES = 16 * 2**20  # text of the features
+COLUMNS_BY_ROW = (  # of a batch, one number a row
+    *("times", "rewards", "chosen", "multiplicities", "is_defaulted", "is_degraded", "lines"),
+    *("slots", "is_slate"),
+)
 Describe = Callable[[int], str]  # the reason why a row is bad
 Item = TypeVar("Item")
 
@@ -130,22 +134,18 @@ def select_rows(batch: LogBatch, kept: Places) -> LogBatch:
         assert read is not None
         return read(places[row])
 
-    return LogBatch(
+    by_row: dict[str, Any] = {
+        name: values if values is None else values[kept]
+        for name, values in zip(batch._fields, batch, strict=True)
+        if name in COLUMNS_BY_ROW
+    }
+    return batch._replace(
+        **by_row,
         event_ids=[batch.event_ids[place] for place in places],
-        times=batch.times[kept],
-        rewards=batch.rewards[kept],
-        chosen=batch.chosen[kept],
         starts=starts,
         probabilities=batch.probabilities[flat],
         is_eligible=batch.is_eligible[flat],
-        multiplicities=batch.multiplicities[kept],
-        is_defaulted=batch.is_defaulted[kept],
-        is_degraded=batch.is_degraded[kept],
-        lines=batch.lines[kept],
-        source=batch.source,
         read_features=None if read is None else read_kept,
-        slots=None if batch.slots is None else batch.slots[kept],
-        is_slate=None if batch.is_slate is None else batch.is_slate[kept],
         columns={
             name: values[kept] if isinstance(values, np.ndarray) else [values[k] for k in places]
             for name, values in (batch.columns or {}).items()

@@ -351,8 +351,8 @@ class ActionCounts(NamedTuple):
 class TableReader(FileReader):
     """Reads tables in CSV or Parquet files."""
 
-    def __init__(self, paths: Sequence[Path], columns: Mapping[str, str] | None) -> None:
-        self.paths = list(paths)
+    def __init__(self, paths: Sequence[Path], columns: Mapping[str, str] | None = None) -> None:
+        super().__init__(paths)
         self.kinds = self.read_kinds()
         self.requested_columns = columns
         self.mapping = self.map(columns)
@@ -561,8 +561,8 @@ def is_open_bandit(names: Sequence[str]) -> bool:
 class OpenBanditReader(TableReader):
     """Reads files of the Open Bandit Dataset."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        super().__init__(paths, None)
+    def __init__(self, paths: Sequence[Path], columns: Mapping[str, str] | None = None) -> None:
+        super().__init__(paths)
         self.items = read_items(self.paths[0].with_name(ITEM_FILE))
         self.affinities = {
             name.removeprefix(AFFINITY): name for name in self.kinds if name.startswith(AFFINITY)

@@ -19,7 +19,7 @@ Features:
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -82,8 +82,8 @@ class VwTextReader(FileReader):
     has_times = False
     has_event_ids = False
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.paths = list(paths)
+    def __init__(self, paths: Sequence[Path], columns: Mapping[str, str] | None = None) -> None:
+        super().__init__(paths)
         self.is_multiline = _is_multiline(self.paths[0])
         self.action_count = 0  # of cb, all files together
 
