@@ -33,11 +33,7 @@ TUNINGS: tuple[Tuning, ...] = ("corrected", "uncorrected")
 
 
 def discount_for(
-    dim: int,
-    horizon: int,
-    drift: float,
-    arms: int | None = None,
-    tuning: Tuning = "corrected",
+    dim: int, horizon: int, drift: float, arms: int | None = None, tuning: Tuning = "corrected"
 ) -> float:
     """Return the discount γ that balances noise and drift; with `arms`, the one for thompson.
 

@@ -27,8 +27,7 @@ LogPaths = Annotated[
     typer.Argument(metavar="LOG", help="Files, directories or patterns; .gz is read too."),
 ]
 Format = Annotated[
-    str,
-    typer.Option(help="windvane, dsjson, vw, csv, parquet or obd; auto finds it by the bytes."),
+    str, typer.Option(help="windvane, dsjson, vw, csv, parquet or obd; auto finds it by the bytes.")
 ]
 Columns = Annotated[
     list[str] | None,
@@ -147,11 +146,7 @@ def evaluate(
         raise SettingError("evaluate: --tune makes its own policies: omit --policy")
     candidates, name = add_reference(list_candidates(policy or DEFAULT_POLICIES), reference)
     settings = EvaluationSettings(
-        reward_model=reward_model,
-        seed=seed,
-        by=by or "",
-        unit=unit or "",
-        rewards=reward or (),
+        reward_model=reward_model, seed=seed, by=by or "", unit=unit or "", rewards=reward or ()
     ).check(half_life, since, until)
     mapped = [*(columns or []), json.dumps({"reward": reward[0]})] if reward else columns
     opened = open_log(log, format, mapped, strict, loop)
@@ -204,11 +199,7 @@ def _write(evaluation: "Evaluation", folder: Path, as_json: bool) -> None:
 
 
 def open_log(
-    paths: list[str],
-    format: str,
-    columns: list[str] | None,
-    strict: bool,
-    loop: str | None = None,
+    paths: list[str], format: str, columns: list[str] | None, strict: bool, loop: str | None = None
 ) -> "Log":
     """Open the log that the arguments of a command name: files, or the data of a service."""
     from windvane.evaluation.readers import open_log as open_files

@@ -26,12 +26,7 @@ from windvane.evaluation.learners.candidates import (
 from windvane.evaluation.log_batch import Log, Period, survey_log
 from windvane.evaluation.settings import EvaluationSettings
 from windvane.features import ALL_CROSSINGS
-from windvane.settings import (
-    AUTO,
-    EXPLORATION,
-    SECONDS_PER_UNIT,
-    format_half_life,
-)
+from windvane.settings import AUTO, EXPLORATION, SECONDS_PER_UNIT, format_half_life
 
 HALF_LIFE, CROSSINGS = "half-life", "crossings"
 TUNED = (HALF_LIFE, CROSSINGS)

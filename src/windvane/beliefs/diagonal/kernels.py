@@ -351,12 +351,7 @@ def add_squares(
 
 @compiled_in_order
 def amend(
-    arrays: PolicyArrays,
-    weights: Weights,
-    indices: Places,
-    values: Floats,
-    more: float,
-    at: float,
+    arrays: PolicyArrays, weights: Weights, indices: Places, values: Floats, more: float, at: float
 ) -> None:
     """Add to the reward of an observation that was learned before; there is room for its row."""
     rule, counts = arrays.rules[0], arrays.tally[0]

@@ -108,12 +108,7 @@ def start_parts(arrays: PolicyArrays, weights: Weights, first: float) -> None:
 
 @compiled_in_order
 def correct_parts(
-    arrays: PolicyArrays,
-    weights: Weights,
-    slots: Places,
-    values: Floats,
-    reward: float,
-    age: float,
+    arrays: PolicyArrays, weights: Weights, slots: Places, values: Floats, reward: float, age: float
 ) -> tuple[float, float]:
     """Correct all parts by an observation of some age; return the error e and its variance S."""
     rule, sums, fade = arrays.rules[0], weights.sums, weights.fade

@@ -49,10 +49,7 @@ from windvane.beliefs.full.learning import (
 )
 from windvane.beliefs.full.linalg import copy_vector, dot, fill
 from windvane.beliefs.full.noise import add_error
-from windvane.beliefs.full.widths import (
-    bound_width_error,
-    compute_squared_norms,
-)
+from windvane.beliefs.full.widths import bound_width_error, compute_squared_norms
 from windvane.types import Floats
 
 COUNT, FADE = 0, 1  # places in `head`
@@ -173,12 +170,7 @@ def multiply_by_noise(arrays: PolicyArrays, state: State, rows: Floats) -> Float
 
 @compiled
 def solve_rows(
-    state: State,
-    pending: Pending,
-    lag: float,
-    residuals: Floats,
-    images: Floats,
-    limits: Floats,
+    state: State, pending: Pending, lag: float, residuals: Floats, images: Floats, limits: Floats
 ) -> Floats:
     """The answers (n, d) whose residuals (n, d) have norms up to `limits` (n,), from 0.
 

@@ -21,13 +21,7 @@ KALMAN = MEMORY_CODES["kalman"]
 PARTS = MEMORY_CODES["parts"]
 
 MEAN, WIDTH, SAMPLE, HISTORY, GAP = range(5)  # what an exploration needs of the belief
-STYLES = {
-    "estimate": MEAN,
-    "widths": WIDTH,
-    "sample": SAMPLE,
-    "history": HISTORY,
-    "gaps": GAP,
-}
+STYLES = {"estimate": MEAN, "widths": WIDTH, "sample": SAMPLE, "history": HISTORY, "gaps": GAP}
 POINT, NORMAL, HALF_NORMAL, GRID = range(4)  # laws of a confidence level
 LAWS = {"point": POINT, "normal": NORMAL, "half_normal": HALF_NORMAL, "grid": GRID}
 PLAIN, RADIUS, NOISE = range(3)  # what the scale multiplies: 1, the radius or the estimated noise

@@ -141,10 +141,7 @@ class ConfidenceSequence:
         )
 
     def update_terms(
-        self,
-        terms: Sides,
-        weights: Floats,
-        coefficients: Floats | None = None,
+        self, terms: Sides, weights: Floats, coefficients: Floats | None = None
     ) -> None:
         """Add X of the four sides, (..., n) each; used if X is not the one of the table above."""
         size = terms[LOW].shape[-1]
@@ -492,10 +489,7 @@ def bound_gain(
 
 
 def compute_log_wealth(
-    sequences: Sequence[ConfidenceSequence],
-    side: int,
-    mean: Floats | float,
-    factor: float = 1.0,
+    sequences: Sequence[ConfidenceSequence], side: int, mean: Floats | float, factor: float = 1.0
 ) -> Floats:
     """The logarithm of the average of M_j(mean), if there were `factor` times the decisions."""
     logs = []

@@ -198,10 +198,7 @@ class ValueSums:
         return self._combine(lambda column: column[place], lambda column: column[place])
 
     def _combine(
-        self,
-        add: Callable[..., Floats],
-        find_largest: Callable[..., Floats],
-        *others: "ValueSums",
+        self, add: Callable[..., Floats], find_largest: Callable[..., Floats], *others: "ValueSums"
     ) -> "ValueSums":
         """Apply a function to each column of sums, and another one to the largest weights."""
         parts = (self, *others)

@@ -243,8 +243,7 @@ class CompiledShadow(Shadow):
     def view_block(self, block: FeatureBlock, first_row: int) -> Views:
         """View and learn the rows of a block; a policy may restart on the way."""
         rows = LoggedRows(
-            block.get_dense(self.dim),
-            *(block.starts, block.chosen, block.rewards, block.times),
+            block.get_dense(self.dim), *(block.starts, block.chosen, block.rewards, block.times)
         )
         views = Views(np.empty(block.logged.size), np.empty(block.logged.size))
         done = 0

@@ -134,11 +134,8 @@ def select_rows(batch: LogBatch, kept: Places) -> LogBatch:
         assert read is not None
         return read(places[row])
 
-    by_row: dict[str, Any] = {
-        name: values if values is None else values[kept]
-        for name, values in zip(batch._fields, batch, strict=True)
-        if name in COLUMNS_BY_ROW
-    }
+    by_row: dict[str, Any] = {name: getattr(batch, name) for name in COLUMNS_BY_ROW}
+    by_row |= {name: each[kept] for name, each in by_row.items() if each is not None}
     return batch._replace(
         **by_row,
         event_ids=[batch.event_ids[place] for place in places],
