@@ -296,14 +296,15 @@ class Adaptive(Chooser):
     def choose(self, arms: npt.ArrayLike | ActionSet) -> Choice:
         """Choose one of the arms, rows of features (K, d), or the best action of an action set."""
         turn = self._plan_turn()
+        index, action = -1, None
         if isinstance(arms, ActionSet):
-            best = turn.base.find_best(arms)
-            self._commit_turn(turn)
-            return self._record_choice(-1, best.features, best.action)
-        rows = self._read_arms(arms)
-        index = turn.base.pick_arm(rows, arms)
+            features, action = turn.base.find_best(arms)
+        else:
+            rows = self._read_arms(arms)
+            index = turn.base.pick_arm(rows, arms)
+            features = rows[index].copy()
         self._commit_turn(turn)
-        return self._record_choice(index, rows[index].copy())
+        return self._record_choice(index, features, action)
 
     @locked
     def propensities(
@@ -422,23 +423,19 @@ class Adaptive(Chooser):
 
     def _plan_turn(self) -> Turn:
         """Find the base policy that acts in this round, and change nothing yet."""
-        acting = self._acting
-        scores = self._scores
-        chance = self._chance
-        block = self._block
-        base = self._bases[acting]
+        acting, scores, chance, block = self._acting, self._scores, self._chance, self._block
+        is_due = self._block_is_due()
         if self.adaptation.kind == "predictive":
             acting = int(self.chances.argmax())
-            base = self._bases[acting]
-        elif self._block_is_due():
+        elif is_due:
             block = self.round // self.adaptation.span
             scores = self._compute_scores()
             chances = exp3_chances(scores, self.adaptation.rate)
             acting = draw_index(chances, block_uniform(self.key, block))
             chance = float(chances[acting])
-            base = self._bases[acting]
-            if not self._is_warm:
-                base = self._make_base(self.candidates[acting])
+        base = self._bases[acting]
+        if is_due and not self._is_warm:
+            base = self._make_base(self.candidates[acting])
         base.key = self.key if self._is_warm else block_key(self.key, block)
         return Turn(acting, base, scores, chance, block)
 

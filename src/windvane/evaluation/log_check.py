@@ -103,7 +103,10 @@ class ProbabilityCheck(Check):
         chosen = batch.chosen_probabilities
         eligible = np.add.reduceat(batch.is_eligible.astype(np.float64), first)
         self.rows += batch.size
-        self._add_sums(sums, is_complete)
+        sum_errors = np.abs(sums - 1.0)[is_complete]
+        self.complete_rows += len(sum_errors)
+        self.wrong_sums += int((sum_errors > SUM_TOLERANCE).sum())
+        self.largest_error = max(self.largest_error, float(sum_errors.max(initial=0.0)))
         self._add_support(batch, is_known, eligible, chosen)
         possible = np.add.reduceat((batch.is_eligible & ~(p == 0.0)).astype(np.float64), first)
         inverse = np.divide(1.0, p, out=np.zeros_like(p), where=is_known & (p > 0.0))
@@ -130,12 +133,6 @@ class ProbabilityCheck(Check):
     def find(self) -> Sequence[Finding]:
         means = [] if self.is_fitted else self._find_means()
         return [self._find_sums(), *means, self._find_support()]
-
-    def _add_sums(self, sums: Floats, is_complete: Booleans) -> None:
-        errors = np.abs(sums - 1.0)[is_complete]
-        self.complete_rows += len(errors)
-        self.wrong_sums += int((errors > SUM_TOLERANCE).sum())
-        self.largest_error = max(self.largest_error, float(errors.max(initial=0.0)))
 
     def _add_support(
         self, batch: LogBatch, is_known: Booleans, eligible: Floats, chosen: Floats
@@ -258,7 +255,11 @@ class RewardCheck(Check):
             self.highest = max(self.highest, float(rewards.max()))
 
     def find(self) -> Sequence[Finding]:
-        return [self._find_rewards(), self._find_orphans(), self._find_degraded()]
+        degraded = self.degraded / max(self.rows, 1)
+        text = f"{format_share(self.degraded, self.rows)} of the answers were degraded"
+        level: Level = "warning" if degraded > DEGRADED_LIMIT else "ok"
+        finding = Finding("degraded", level, text, {"share": degraded})
+        return [self._find_rewards(), self._find_orphans(), finding]
 
     def _find_rewards(self) -> Finding:
         rewarded_rows = self.rows - self.missing
@@ -283,12 +284,6 @@ class RewardCheck(Check):
             text += f", {self.orphan_count} rewards have no decision"
         is_bad = self.missing > MISSING_LIMIT * self.rows or self.orphan_count > 0
         return Finding("orphans", "warning" if is_bad else "ok", text, numbers)
-
-    def _find_degraded(self) -> Finding:
-        share = self.degraded / max(self.rows, 1)
-        text = f"{format_share(self.degraded, self.rows)} of the answers were degraded"
-        level: Level = "warning" if share > DEGRADED_LIMIT else "ok"
-        return Finding("degraded", level, text, {"share": share})
 
 
 class ClockCheck(Check):
@@ -473,8 +468,9 @@ class CheckReport:
             "since": self.since,
             "until": self.until,
             "findings": [
-                asdict(finding) | {"numbers": _keep_finite(finding.numbers)}
-                for finding in self.findings
+                asdict(each)
+                | {"numbers": {k: v if math.isfinite(v) else None for k, v in each.numbers.items()}}
+                for each in self.findings
             ],
             "badRows": [bad._asdict() for bad in self.bad_rows],
             "notes": dict(self.notes),
@@ -522,7 +518,3 @@ def _find_rows(decisions: int, bad_rows: int) -> Finding:
     percent = format_share(bad_rows, decisions + bad_rows)
     text = f"{decisions:,} decisions can be used; rows that cannot: {bad_rows:,} ({percent})"
     return Finding("rows", level, text, numbers)
-
-
-def _keep_finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: each if math.isfinite(each) else None for name, each in numbers.items()}

@@ -131,9 +131,7 @@ class DsjsonSlot(msgspec.Struct):
     true_cost: float | None
     observations: list[Observation] | None
     baseline: int
-    others: Sequence[
-        int
-    ] = ()  # actions that could be chosen, with probabilities that are not logged
+    others: Sequence[int] = ()  # could be chosen too, with probabilities that are not logged
 
 
 class DsjsonReader(FileReader):
@@ -224,16 +222,18 @@ class LineParser:
             self.report.note(APPRENTICE)
         cost = slot.cost if slot.true_cost is None else slot.true_cost
         has_slots = event.outcomes is not None
+        name = f"/{request.slots[slot.number].id or slot.number}" if has_slots else ""
+        seen = slot.observations  # if the line lists them and none has a value, no reward came
         self.builder.add(
             LogRow(
-                event_id=f"{event.id}/{_name_slot(request, slot)}" if has_slots else event.id,
+                event_id=f"{event.id}{name}",
                 time=time,
                 reward=NAN if cost is None else 0.0 - cost,  # without −0.0
                 chosen=chosen,
                 probabilities=probabilities,
                 is_eligible=is_eligible,
                 multiplicity=1.0 / (1.0 - event.drop_share),
-                is_defaulted=_has_no_reward(slot.observations),
+                is_defaulted=seen is not None and all(each.v is None for each in seen),
                 line=line.number,
                 read_features=partial(
                     read_decision_features, event.c, ids, slot.number if has_slots else None
@@ -289,9 +289,8 @@ def _read_slots(event: DsjsonEvent, request: Request) -> list[DsjsonSlot]:
     slots, baselines = [], event.baselines or []
     for number, outcome in enumerate(outcomes):
         places = outcome.places if isinstance(outcome.places, list) else [outcome.places]
-        probabilities = outcome.probabilities
-        if not isinstance(probabilities, list):
-            probabilities = [probabilities]
+        given = outcome.probabilities
+        probabilities = given if isinstance(given, list) else [given]
         if len(places) != len(probabilities):
             raise BadLineError(
                 "_a and _p of a slot must have the same length, "
@@ -299,15 +298,9 @@ def _read_slots(event: DsjsonEvent, request: Request) -> list[DsjsonSlot]:
             )
         if not places:  # no action was left
             continue
-        slot = DsjsonSlot(
-            number,
-            places,
-            probabilities,
-            outcome.cost,
-            outcome.true_cost,
-            outcome.observations,
-            baseline=baselines[number] if number < len(baselines) else number,
-        )
+        baseline = baselines[number] if number < len(baselines) else number
+        costs, seen = (outcome.cost, outcome.true_cost), outcome.observations
+        slot = DsjsonSlot(number, places, probabilities, *costs, seen, baseline)
         included = request.slots[number].included
         own = [k for k in range(len(request.multi)) if included is None or k in included]
         if _is_slate(request):
@@ -343,10 +336,6 @@ def _is_slate(request: Request) -> bool:
     return any(action.slot_id is not None for action in request.multi)
 
 
-def _name_slot(request: Request, slot: DsjsonSlot) -> str:
-    return request.slots[slot.number].id or str(slot.number)
-
-
 def _check_ranking(slot: DsjsonSlot, count: int) -> None:
     for place in (*slot.ranking, slot.baseline):
         if not 0 <= place < count:
@@ -362,11 +351,6 @@ def _read_action_id(action: ActionHead, place: int) -> str:
         return action.tag
     id_ = action.i.get("id") if isinstance(action.i, dict) else None
     return str(place + 1) if id_ is None else str(id_)
-
-
-def _has_no_reward(observations: list[Observation] | None) -> bool:
-    """Whether the line lists what was observed, and no reward is among it."""
-    return observations is not None and all(each.v is None for each in observations)
 
 
 def _parse_time(text: str) -> float:

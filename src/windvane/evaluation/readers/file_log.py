@@ -200,7 +200,7 @@ class FileLog(ReportedLog):
     def iterate_slots(self) -> Iterator[LogBatch]:
         """Read all slots file by file, the file with the earliest decision first."""
         if not self._is_ordered and self.reader.has_times:
-            self.paths = self._order_by_first_time()
+            self.paths = sorted(self.paths, key=self._find_first_time)
             self._is_ordered = True
         report = self._report = RowReport(self.strict)
         report.note(IGNORED_FILES, self.ignored_files)
@@ -226,13 +226,8 @@ class FileLog(ReportedLog):
         if self.on_progress is not None:
             self.on_progress(progress)
 
-    def _order_by_first_time(self) -> list[Path]:
-        """Order the files by the time of their first good row; those without one come last."""
-        first_times = [self._find_first_time(path) for path in self.paths]
-        order = sorted(range(len(self.paths)), key=lambda place: (first_times[place], place))
-        return [self.paths[place] for place in order]
-
     def _find_first_time(self, path: Path) -> float:
+        """The time of the first good row; those without one come last."""
         self.reader.prepare()
         report = RowReport()
         for batch, _ in self.reader.read_parts(path, report, 1):
@@ -266,27 +261,19 @@ def find_files(paths: Sequence[str | Path]) -> list[Path]:
 
 def _list_files(path: Path) -> list[Path]:
     if path.is_dir():
-        return [file for file in _list_all_files(path) if not _is_ignored(file, path)]
+        return [file for file, is_log in _sift_folder(path) if is_log]
     if not path.is_file():
         message = "must be a file or a directory, got a pipe or a device: write it to a file first"
         raise FileError(f"open_log: {path} {message}")
     return [path]
 
 
-def _list_all_files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.is_file())
-
-
-def _is_ignored(file: Path, folder: Path) -> bool:
-    """Whether a file of a folder is hidden or by its name no log."""
-    parts = file.relative_to(folder).parts
-    is_hidden = any(part.startswith(IGNORED_STARTS) for part in parts)
-    return is_hidden or file.name.lower().startswith("readme") or file.suffix in IGNORED_ENDINGS
-
-
-def _count_ignored(paths: Sequence[str | Path]) -> int:
-    folders = [folder for path in paths if (folder := Path(path)).is_dir()]
-    return sum(_is_ignored(file, folder) for folder in folders for file in _list_all_files(folder))
+def _sift_folder(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """All files of a folder, and whether each is not hidden and can be a log by its name."""
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        is_hidden = any(part.startswith(IGNORED_STARTS) for part in file.relative_to(folder).parts)
+        is_text = file.name.lower().startswith("readme") or file.suffix in IGNORED_ENDINGS
+        yield file, not (is_hidden or is_text)
 
 
 def _as_list(paths: object) -> Sequence[str | Path]:
@@ -330,7 +317,8 @@ def open_log(
     if columns and name not in TABLES:
         raise SettingError(f"open_log: columns must be given for csv and parquet only, got {name}")
     log = FileLog(files, _make_reader(name, files, columns), strict)
-    log.ignored_files = _count_ignored(_as_list(paths))
+    folders = [folder for path in _as_list(paths) if (folder := Path(path)).is_dir()]
+    log.ignored_files = sum(not is_log for each in folders for _, is_log in _sift_folder(each))
     return log
 
 

@@ -245,10 +245,12 @@ def _parse_plain(
         count = record.text.count(separator)
         if count != expected:
             report.refuse(str(path), record.line, header.describe_size(count + 1))
-        elif not _is_text(record.text):
-            report.refuse(str(path), record.line, "the line must be text in UTF-8")
-        else:
+            continue
+        try:
+            record.text.decode("utf-8")
             good.append(record)
+        except UnicodeDecodeError:
+            report.refuse(str(path), record.line, "the line must be text in UTF-8")
     schema = dict.fromkeys(header.names, pl.String())
     if not good:
         return pl.DataFrame(schema=schema), []
@@ -286,14 +288,6 @@ def _parse_quoted(
         lines.append(record.line)
     schema = dict.fromkeys(header.names, pl.String())
     return pl.DataFrame(rows, schema=schema, orient="row"), lines
-
-
-def _is_text(line: bytes) -> bool:
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def to_polars(source: object) -> pl.LazyFrame:

@@ -184,18 +184,14 @@ def _parse_example(text: str) -> Example:
     head, bar, features = text.partition("|")
     if not bar:
         raise BadEventError(f"a line must have a bar before its features, got {text[:60]!r}")
-    tokens = head.split()
-    tag = ""
-    touches_bar = bool(head) and not head[-1].isspace()
-    if tokens and (tokens[-1].startswith("'") or (touches_bar and not _is_label(tokens[-1]))):
+    tokens, tag = head.split(), ""
+    is_label = bool(tokens) and (tokens[-1] == SHARED or LABEL.fullmatch(tokens[-1]) is not None)
+    touches_bar = not head[-1:].isspace()
+    if tokens and (tokens[-1].startswith("'") or (touches_bar and not is_label)):
         tag = tokens.pop().removeprefix("'")
     if len(tokens) > 1:
         raise BadEventError(f"a line must have one label, got {head.strip()[:60]!r}")
     return Example(tokens[0] if tokens else "", tag, features)
-
-
-def _is_label(token: str) -> bool:
-    return token == SHARED or LABEL.fullmatch(token) is not None
 
 
 def _parse_label(text: str) -> Label:
