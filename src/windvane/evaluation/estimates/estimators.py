@@ -119,11 +119,9 @@ class ValueSums:
         has_model = model_values is not None and model_chosen is not None
 
         def add_up(values: Floats) -> Floats:
-            total: Floats = (
-                np.sum(values, axis=-1)
-                if starts is None
-                else np.add.reduceat(values, starts, axis=-1)
-            )
+            if starts is not None:
+                return np.add.reduceat(values, starts, axis=-1)
+            total: Floats = np.sum(values, axis=-1)
             return total
 
         ones = np.ones(np.broadcast_shapes(rewards.shape, weights.shape))
@@ -137,10 +135,8 @@ class ValueSums:
         for i, first in enumerate(terms):
             for j in range(i, len(terms)):
                 # products of a term with the term "one" are needed for every coefficient b
-                if i == ONE and coefficients is None:
-                    products[i, j] = moments[j]
-                else:
-                    products[i, j] = add_up(first * terms[j])
+                is_sum = i == ONE and coefficients is None
+                products[i, j] = moments[j] if is_sum else add_up(first * terms[j])
         if not has_model:
             _complete_without_model(moments, products)
         if starts is None:
@@ -409,15 +405,12 @@ def estimate_cressie_read(sums: CressieReadSums, weights: WeightRange = ANY_WEIG
         γ = (b−a)/(a²−b),  β = (1−a)/(a²−b);   if f = ∞:  γ = −(1+n)/n,  β = 0
         v = −(γ Σwr + β Σw²r)/(1+n) + missing · Σr/n,   missing = max(0, 1 + (γ Σw + β Σw²)/(1+n))
     """
-    n = sums.n
+    n, gamma, beta = sums.n, -(1 + sums.n) / sums.n, 0.0
     extra = weights.high if sums.w < n else weights.low
-    if math.isinf(extra):
-        gamma, beta = -(1 + n) / n, 0.0
-    else:
+    if math.isfinite(extra):
         a = (extra + sums.w) / (1 + n)
         b = (extra**2 + sums.w2) / (1 + n)
-        gamma = (b - a) / (a * a - b)
-        beta = (1 - a) / (a * a - b)
+        gamma, beta = (b - a) / (a * a - b), (1 - a) / (a * a - b)
     value = -(gamma * sums.wr + beta * sums.w2r) / (1 + n)
     missing = max(0.0, 1 + (gamma * sums.w + beta * sums.w2) / (1 + n))
     return value + missing * sums.r / n
@@ -437,11 +430,9 @@ def bound_cressie_read(
     """
     from scipy.special import fdtri
 
-    n = sums.n
+    n, closest = sums.n, 1 + 1 / sums.n
     extra = weights.high if sums.w < n else weights.low
-    if math.isinf(extra):
-        closest = 1 + 1 / n
-    else:
+    if math.isfinite(extra):
         a = (extra + sums.w) / (1 + n)
         b = (extra**2 + sums.w2) / (1 + n)
         closest = (1 + n) * (a - 1) ** 2 / (b - a * a)
@@ -449,12 +440,8 @@ def bound_cressie_read(
     level = -(closest + quantile) / (2 * (1 + n))  # φ
     ends = []
     for reward, sign in ((rewards.low, 1.0), (rewards.high, -1.0)):
-        candidates = [
-            candidate
-            for extra in weights
-            if (candidate := _find_end(sums, extra, reward, sign, level)) is not None
-        ]
-        best = min(candidates) if candidates else sign * reward
+        found = [_find_end(sums, extra, reward, sign, level) for extra in weights]
+        best = min((end for end in found if end is not None), default=sign * reward)
         ends.append(min(rewards.high, max(rewards.low, sign * best)))
     return ends[0], ends[1]
 

@@ -5,12 +5,12 @@ block differs from the place in the log if actions were excluded.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
 from windvane._numba.compilation import compiled_in_order
 from windvane.beliefs.bank.feature_parts import PackedSides
+from windvane.beliefs.diagonal.sparse_rows import CheckedRows, SparseRows, read_arms
 from windvane.errors import FeatureError
 from windvane.evaluation.estimates.confidence_sequence import ActionModel
 from windvane.evaluation.learners.own_policies import Offer, make_offer, read_row
@@ -21,14 +21,6 @@ from windvane.learner import Learner
 from windvane.types import Floats, Places, UnsignedIntegers
 
 MAX_BLOCK_ACTIONS = 4096  # actions of all rows: 4 MiB if an action has 128 numbers
-
-
-class SparseEntries(NamedTuple):
-    """The hashed features of the actions of one row, one action after the other."""
-
-    indices: Places
-    values: Floats
-    ends: Places  # (K,)
 
 
 class FeatureBlock:
@@ -48,7 +40,7 @@ class FeatureBlock:
         self._packed: list[tuple[DecisionFeatures, PackedActions]] = []
         self._sides: dict[tuple[str, int], list[PackedSides]] = {}
         self._dense: dict[int, Floats] = {}
-        self._sparse: dict[int, list[SparseEntries]] = {}
+        self._sparse: dict[int, list[CheckedRows]] = {}
 
     @property
     def page_starts(self) -> list[int]:
@@ -69,13 +61,12 @@ class FeatureBlock:
             self._dense[dim] = np.concatenate(rows) if rows else np.empty((0, dim))
         return self._dense[dim]
 
-    def get_sparse(self, dim: int) -> list[SparseEntries]:
-        """The hashed features of each row."""
+    def get_sparse(self, dim: int) -> list[CheckedRows]:
+        """The hashed features of the actions of each row."""
         if dim not in self._sparse:
-            self._sparse[dim] = [
-                SparseEntries(*hash_sparsely(*join_sides(features.context, actions), dim))
-                for features, actions in self._pack()
-            ]
+            sides = [join_sides(features.context, actions) for features, actions in self._pack()]
+            rows = [SparseRows(*hash_sparsely(*each, dim)) for each in sides]
+            self._sparse[dim] = [read_arms("evaluate", each, dim) for each in rows]
         return self._sparse[dim]
 
     def get_sides(self, learner: Learner) -> list[PackedSides]:

@@ -25,7 +25,6 @@ from windvane._numba.compilation import compiled
 from windvane.beliefs.adaptive import Adaptive
 from windvane.beliefs.bank.feature_parts import pick_action
 from windvane.beliefs.chooser import Choice, Chooser
-from windvane.beliefs.diagonal.sparse_rows import SparseRow, SparseRows, read_arms
 from windvane.beliefs.full.block import view_belief
 from windvane.beliefs.full.choosing import score_linearly
 from windvane.beliefs.full.layout import WIDTH, PolicyArrays
@@ -196,15 +195,13 @@ class DiagonalRows(RowShadow):
         self._rows = block.get_sparse(self._policy.dim)
 
     def view_row(self, row: int, at: float) -> Views:
-        policy = self._policy
-        rows = read_arms("evaluate", SparseRows(*self._rows[row]), policy.dim)
+        policy, rows = self._policy, self._rows[row]
         return Views(policy.propensities(rows, SAMPLES), policy.predict(rows))
 
     def learn_row(self, row: int, chosen: int, reward: float, at: float) -> None:
-        indices, values, ends = self._rows[row]
-        self._policy.dismiss(self._policy.choose(SparseRows(*self._rows[row])))
-        part = slice(ends[chosen - 1] if chosen else 0, ends[chosen])
-        self._policy.learn(SparseRow(indices[part], values[part]), reward, at)
+        policy, rows = self._policy, self._rows[row]
+        policy.dismiss(policy.choose(rows))
+        policy.learn(rows.copy_row(chosen, policy.dim), reward, at)
 
 
 def is_counted(policy: Chooser) -> bool:

@@ -29,19 +29,8 @@ import msgspec
 from windvane.errors import SettingError
 
 KEYS = (
-    "action",
-    "reward",
-    "probability",
-    "probabilities",
-    "actions",
-    "count",
-    "excluded",
-    "time",
-    "event_id",
-    "context",
-    "context_json",
-    "multiplicity",
-    "defaulted",
+    *("action", "reward", "probability", "probabilities", "actions", "count", "excluded", "time"),
+    *("event_id", "context", "context_json", "multiplicity", "defaulted"),
 )
 PLAIN_KEYS = (  # name a column and nothing else
     *("action", "reward", "probability", "excluded", "event_id", "context_json"),

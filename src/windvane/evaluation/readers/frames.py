@@ -163,13 +163,6 @@ class Header(NamedTuple):
         return self.separator == ";"
 
 
-class Record(NamedTuple):
-    """A row as it stands in a file: one line, or more if a field has line breaks."""
-
-    line: int
-    text: bytes
-
-
 def parse_header(path: Path, text: bytes) -> Header:
     """Parse the names of the columns."""
     line = text.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace")
@@ -192,7 +185,7 @@ def iterate_csv_frames(path: Path, report: RowReport, batch_rows: int) -> Iterat
     lines = iter(stream)
     first = next(lines, None)
     header = parse_header(path, b"" if first is None else first.text)
-    records: list[Record] = []
+    records: list[Line] = []
     for record in _join_lines(path, lines, report):
         records.append(record)
         if len(records) >= batch_rows:
@@ -201,8 +194,8 @@ def iterate_csv_frames(path: Path, report: RowReport, batch_rows: int) -> Iterat
     yield _make_frame(path, header, records, report, 1.0)
 
 
-def _join_lines(path: Path, lines: Iterator[Line], report: RowReport) -> Iterator[Record]:
-    """Join lines until every quote is closed; empty lines are left out."""
+def _join_lines(path: Path, lines: Iterator[Line], report: RowReport) -> Iterator[Line]:
+    """Join lines until every quote is closed, to one row each; empty lines are left out."""
     again: deque[Line] = deque()  # lines after one whose quote is not closed
     open_lines: list[Line] = []
     while True:
@@ -210,12 +203,12 @@ def _join_lines(path: Path, lines: Iterator[Line], report: RowReport) -> Iterato
         if line is not None:
             if not open_lines and b'"' not in line.text:
                 if line.text:
-                    yield Record(*line)
+                    yield line
                 continue
             open_lines.append(line)
             text = b"\n".join(each.text for each in open_lines)
             if text.count(b'"') % 2 == 0:
-                yield Record(open_lines[0].number, text)
+                yield Line(open_lines[0].number, text)
                 open_lines = []
         if open_lines and (line is None or len(open_lines) > MAX_RECORD_LINES):
             report.refuse(str(path), open_lines[0].number, "a quote must be closed")
@@ -226,7 +219,7 @@ def _join_lines(path: Path, lines: Iterator[Line], report: RowReport) -> Iterato
 
 
 def _make_frame(
-    path: Path, header: Header, records: Sequence[Record], report: RowReport, share: float
+    path: Path, header: Header, records: Sequence[Line], report: RowReport, share: float
 ) -> TableFrame:
     has_quotes = any(b'"' in record.text for record in records)
     parse = _parse_quoted if has_quotes else _parse_plain
@@ -235,7 +228,7 @@ def _make_frame(
 
 
 def _parse_plain(
-    path: Path, header: Header, records: Sequence[Record], report: RowReport
+    path: Path, header: Header, records: Sequence[Line], report: RowReport
 ) -> tuple[pl.DataFrame, list[int]]:
     """Parse rows without quotes."""
     separator = header.separator.encode()
@@ -244,13 +237,13 @@ def _parse_plain(
     for record in records:
         count = record.text.count(separator)
         if count != expected:
-            report.refuse(str(path), record.line, header.describe_size(count + 1))
+            report.refuse(str(path), record.number, header.describe_size(count + 1))
             continue
         try:
             record.text.decode("utf-8")
             good.append(record)
         except UnicodeDecodeError:
-            report.refuse(str(path), record.line, "the line must be text in UTF-8")
+            report.refuse(str(path), record.number, "the line must be text in UTF-8")
     schema = dict.fromkeys(header.names, pl.String())
     if not good:
         return pl.DataFrame(schema=schema), []
@@ -263,11 +256,11 @@ def _parse_plain(
             quote_char=None,
             schema=schema,
         )
-    return frame, [record.line for record in good]
+    return frame, [record.number for record in good]
 
 
 def _parse_quoted(
-    path: Path, header: Header, records: Sequence[Record], report: RowReport
+    path: Path, header: Header, records: Sequence[Line], report: RowReport
 ) -> tuple[pl.DataFrame, list[int]]:
     """Parse rows of which some have quotes."""
     rows, lines = [], []
@@ -276,16 +269,16 @@ def _parse_quoted(
             text = record.text.decode("utf-8")
             row = next(csv.reader(io.StringIO(text), delimiter=header.separator, strict=True))
         except UnicodeDecodeError:
-            report.refuse(str(path), record.line, "the line must be text in UTF-8")
+            report.refuse(str(path), record.number, "the line must be text in UTF-8")
             continue
         except csv.Error as error:
-            report.refuse(str(path), record.line, f"the quotes cannot be read ({error})")
+            report.refuse(str(path), record.number, f"the quotes cannot be read ({error})")
             continue
         if len(row) != len(header.names):
-            report.refuse(str(path), record.line, header.describe_size(len(row)))
+            report.refuse(str(path), record.number, header.describe_size(len(row)))
             continue
         rows.append([field or None for field in row])
-        lines.append(record.line)
+        lines.append(record.number)
     schema = dict.fromkeys(header.names, pl.String())
     return pl.DataFrame(rows, schema=schema, orient="row"), lines
 

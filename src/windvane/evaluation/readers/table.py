@@ -341,13 +341,6 @@ def find_probabilities(
     return shares
 
 
-class ActionCounts(NamedTuple):
-    """How many rows chose and how many offered each action."""
-
-    chosen: Counter[str]
-    offered: Counter[str]
-
-
 class TableReader(FileReader):
     """Reads tables in CSV or Parquet files."""
 
@@ -403,10 +396,10 @@ class TableReader(FileReader):
             return
         has_offers = self.ids or self.mapping.actions or self.mapping.count
         if not has_offers and not self.mapping.probabilities:
-            self.ids = sort_ids(self._count_actions(with_offers=False).chosen)
+            self.ids = sort_ids(self._count_actions(with_offers=False)[0])
         if self.has_fitted_probabilities:
-            counts = self._count_actions(with_offers=True)
-            self.rates = {id_: counts.chosen[id_] / n for id_, n in counts.offered.items()}
+            chosen, offered = self._count_actions(with_offers=True)
+            self.rates = {id_: chosen[id_] / count for id_, count in offered.items()}
         self._is_prepared = True
 
     def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
@@ -428,21 +421,22 @@ class TableReader(FileReader):
             convert_columns(rows, self.mapping, self.kinds)
             yield rows, part.share
 
-    def _count_actions(self, with_offers: bool) -> ActionCounts:
-        """Count the actions in all files."""
-        counts = ActionCounts(Counter(), Counter())
+    def _count_actions(self, with_offers: bool) -> tuple[Counter[str], Counter[str]]:
+        """Count how many rows of all files chose and how many offered each action."""
+        chosen: Counter[str] = Counter()
+        offered: Counter[str] = Counter()
         for path in self.paths:
             for rows, _ in self._iterate_rows(path, RowReport(), FIRST_PASS_ROWS):
                 if with_offers:
                     offers = find_offers(rows, self.mapping, self.ids)
-                    counts.offered.update(_count_values(offers.flat_ids))
-                counts.chosen.update(_count_values(rows.frame[self.mapping.action]))
-                if len(counts.chosen) > MAX_SEEN_ACTIONS and not with_offers:
+                    offered.update(_count_values(offers.flat_ids))
+                chosen.update(_count_values(rows.frame[self.mapping.action]))
+                if len(chosen) > MAX_SEEN_ACTIONS and not with_offers:
                     raise SettingError(
                         f"columns: action must have at most {MAX_SEEN_ACTIONS} different ids, if "
                         "neither actions=COLUMN nor count=COLUMN says which were offered"
                     )
-        return counts
+        return chosen, offered
 
     def _make_batch(self, path: Path, rows: TableRows, offers: Offers) -> LogBatch:
         frame, mapping, lines = rows.frame, self.mapping, rows.lines
