@@ -133,7 +133,7 @@ Candidate = FixedCandidate | LearnerCandidate | PolicyCandidate | ObjectCandidat
 class PolicyMaker:
     """Makes a policy of a memory and an exploration."""
 
-    memory: Memory
+    memory: Memory | None  # None: the policy finds its memory by prediction
     exploration: Exploration
     belief: BeliefName = "full"
     dim: int = FULL_DIM
@@ -141,19 +141,15 @@ class PolicyMaker:
     floor: float = 0.0
 
     def __call__(self, facts: LogFacts, seed: "int | SeedSequence") -> Chooser:
-        parts = (self.memory, self.exploration, self.ridge, seed, self.floor)
+        exploration, rest = self.exploration, (self.ridge, seed, self.floor)
+        if self.memory is None:
+            return PredictiveMemory(self.dim, exploration, seed=seed, floor=self.floor)
         if self.belief in ("full", "diagonal"):
-            return Policy(self.dim, *parts, belief=self.belief)
-        exploration = self.exploration
+            return Policy(self.dim, self.memory, exploration, *rest, belief=self.belief)
         if not exploration.kind.works_with_link or exploration.pseudo != "normal":
-            raise SettingError(
-                f"{self.belief}: the exploration must be perturbed_history(scale), "
-                f"got {exploration!r}"
-            )
-        scale = exploration.factor
-        return GeneralizedPolicy(
-            self.dim, self.belief, self.memory, scale, self.ridge, seed, self.floor
-        )
+            message = "the exploration must be perturbed_history(scale)"
+            raise SettingError(f"{self.belief}: {message}, got {exploration!r}")
+        return GeneralizedPolicy(self.dim, self.belief, self.memory, exploration.factor, *rest)
 
 
 @dataclass(frozen=True)
@@ -179,18 +175,6 @@ class NamedMaker:
             floor=self.floor,
             link=self.link,
         )
-
-
-@dataclass(frozen=True)
-class PredictiveMaker:
-    """Makes a policy that finds its memory by prediction."""
-
-    exploration: str
-    dim: int = FULL_DIM
-    floor: float = 0.0
-
-    def __call__(self, facts: LogFacts, seed: "int | SeedSequence") -> Chooser:
-        return PredictiveMemory(self.dim, self.exploration, seed=seed, floor=self.floor)
 
 
 @dataclass(frozen=True)
@@ -223,7 +207,7 @@ def make_learner(
     return candidate
 
 
-def make_policy(maker: PolicyMaker | NamedMaker | PredictiveMaker, text: str) -> PolicyCandidate:
+def make_policy(maker: PolicyMaker | NamedMaker, text: str) -> PolicyCandidate:
     """Make a candidate of a policy, which is checked at once: a small one is made."""
     replace(maker, dim=2)(LogFacts(100, 2, 1.0), 0)
     return PolicyCandidate(text, text, maker, needs_facts=isinstance(maker, NamedMaker))
@@ -234,16 +218,8 @@ def wrap_object(policy: object) -> Candidate:
     if isinstance(policy, Candidate):
         return policy
     if isinstance(policy, Learner):
-        text = repr(policy)
-        return LearnerCandidate(
-            text,
-            text,
-            policy.half_life,
-            policy.exploration,
-            policy.crossings,
-            policy.array_size,
-            learner=policy,
-        )
+        settings = policy.half_life, policy.exploration, policy.crossings, policy.array_size
+        return LearnerCandidate(repr(policy), repr(policy), *settings, learner=policy)
     if isinstance(policy, Chooser):
         return PolicyCandidate(repr(policy), repr(policy), CopyMaker(policy))
     if isinstance(policy, OwnPolicy):
@@ -289,7 +265,8 @@ def parse_candidate(text: str) -> Callable[[], Candidate]:
         keywords = {KEYWORDS[name]: value for name, value in settings.items()}
         learner = make_learner(**keywords, text=stripped)  # type: ignore[arg-type]
         return lambda: learner  # a small object
-    if name := _match_name(stripped):
+    names = (row.name for row in NAMES if f"{stripped}(".startswith(f"{row.name}("))
+    if name := max(names, key=len, default=""):
         options = _read_options(stripped[len(name) :], stripped)
         _check_options(name, options, stripped)
         return partial(make_policy, NamedMaker(name, **options), stripped)  # type: ignore[arg-type]
@@ -384,12 +361,6 @@ def add_reference(
     return [*candidates, wanted], wanted.name
 
 
-def _match_name(text: str) -> str:
-    """The longest name of a policy at the start of a text, alone or before "("."""
-    fitting = [row.name for row in NAMES if text == row.name or text.startswith(f"{row.name}(")]
-    return max(fitting, key=len, default="")
-
-
 def read_settings(text: str) -> dict[str, str | float] | None:
     """Read the settings of a learner by their names in a loop; None if the text is not of one.
 
@@ -405,10 +376,9 @@ def read_settings(text: str) -> dict[str, str | float] | None:
         return None
     names = {keyword: name for name, keyword in KEYWORDS.items()}
     options = _read_options(text[len(name) :], text) if bracket else {}
-    for option in options:
-        if option not in names:
-            hint = validation.suggest(option, names, f"; options are {', '.join(names)}")
-            raise SettingError(f"policy: there is no option {option!r} in {text!r}{hint}")
+    if unknown := [option for option in options if option not in names]:
+        hint = validation.suggest(unknown[0], names, f"; options are {', '.join(names)}")
+        raise SettingError(f"policy: there is no option {unknown[0]!r} in {text!r}{hint}")
     return {names[option]: value for option, value in options.items()}  # type: ignore[misc]
 
 
@@ -457,24 +427,22 @@ def _parse_expression(text: str) -> Callable[[], Candidate]:
     tree = _parse_tree(text, text)
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult):
         return partial(make_policy, PolicyMaker(*_read_pair(tree)), text)
-    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
-        raise _refuse(text)
-    kind = tree.func.id
-    if kind not in OPTIONS:
+    kind = getattr(getattr(tree, "func", None), "id", "")
+    if not isinstance(tree, ast.Call) or kind not in OPTIONS:
         raise _refuse(text)
     options = _read_keywords(tree, text)
     if len(tree.args) != 1:
         raise SettingError(f"policy: {kind} needs one policy in its brackets, got {text!r}")
     inner = tree.args[0]
     _check_options(kind, options, text)
-    if kind == "predictive":
-        predictive = PredictiveMaker(repr(_read_exploration(inner)), **options)  # type: ignore[arg-type]
-        return partial(make_policy, predictive, text)
-    if not isinstance(inner, ast.BinOp) or not isinstance(inner.op, ast.Mult):
-        raise SettingError(f"policy: {kind} needs MEMORY * EXPLORATION, got {text!r}")
     if kind == "diagonal":
         options = {"dim": DIAGONAL_DIM} | options
-    maker = PolicyMaker(*_read_pair(inner), kind, **options)  # type: ignore[arg-type]
+    if kind == "predictive":
+        maker = PolicyMaker(None, _read_exploration(inner), **options)  # type: ignore[arg-type]
+    elif not isinstance(inner, ast.BinOp) or not isinstance(inner.op, ast.Mult):
+        raise SettingError(f"policy: {kind} needs MEMORY * EXPLORATION, got {text!r}")
+    else:
+        maker = PolicyMaker(*_read_pair(inner), kind, **options)  # type: ignore[arg-type]
     return partial(make_policy, maker, text)
 
 
