@@ -21,8 +21,6 @@ from windvane.evaluation.estimates.result import (
     Evaluation,
     HtmlResult,
     Interval,
-    PageResult,
-    PolicyResult,
 )
 from windvane.evaluation.estimates.value_series import (
     Curve,
@@ -175,17 +173,12 @@ def _summarize(evaluation: Evaluation) -> str:
     """Say which policies are better and worse than the reference."""
     if not evaluation.reference:
         return ""
-    results: Sequence[PolicyResult | PageResult] = evaluation.pages or evaluation.policies
     names: dict[str, list[str]] = {"better": [], "worse": [], "not yet": []}
-    for result in results:
-        if result.name != evaluation.reference:
-            gain = (
-                result.against
-                if isinstance(result, PageResult)
-                else evaluation.compare(result.name)
-            )
-            if gain is not None:
-                names[gain.verdict].append(name_policy(evaluation[result.name]))
+    by_page = {page.name: page.against for page in evaluation.pages}
+    for policy in evaluation.policies:
+        if policy.name != evaluation.reference:
+            gain = by_page.get(policy.name) or evaluation.compare(policy.name)
+            names[gain.verdict].append(name_policy(policy))
     return summarize_verdicts(name_reference(evaluation), names)
 
 
@@ -222,10 +215,9 @@ def list_results(evaluation: Evaluation) -> Iterator[Markup]:
 def _draw_intervals(evaluation: Evaluation) -> Iterator[Markup]:
     policies, reference = evaluation.policies, evaluation.reference
     percent = f"{100 * (1 - policies[0].alpha):.3g} %"
-    names = [name_policy(policy) for policy in policies]
     bars = [
-        Bar(name, policy.value.value, policy.sequence, colour)
-        for colour, (name, policy) in enumerate(zip(names, policies, strict=True))
+        Bar(name_policy(policy), policy.value.value, policy.sequence, colour)
+        for colour, policy in enumerate(policies)
     ]
     line = evaluation[reference].value.value if reference else None
     note = f"The bars are intervals that hold at any time with {percent} confidence."
@@ -233,14 +225,13 @@ def _draw_intervals(evaluation: Evaluation) -> Iterator[Markup]:
     if not reference or len(policies) < 2:
         return
     gains = [
-        Bar(name, gain.value, gain.interval, colour)
-        for colour, (name, policy) in enumerate(zip(names, policies, strict=True))
+        Bar(name_policy(policy), gain.value, gain.interval, colour)
+        for colour, policy in enumerate(policies)
         if policy.name != reference
         for gain in [evaluation.compare(policy.name)]
     ]
-    note = (
-        "A policy whose bar does not cross the line is better or worse, with the same confidence."
-    )
+    note = "A policy whose bar does not cross the line is better or worse"
+    note += ", with the same confidence."
     title = f"Difference to {name_reference(evaluation)}, on the same decisions"
     yield make_figure(title, draw_bars(gains, 0.0), note)
 
@@ -251,9 +242,8 @@ def _draw_times(evaluation: Evaluation) -> Iterator[Markup]:
     kept = {evaluation.reference, *others[: MOST_CURVES - 1]}
     policies = [policy for policy in evaluation.policies if policy.name in kept]
     minutes = choose_minutes(policies[0].series)
-    part = format_half_life(60.0 * minutes)
-    if not evaluation.has_times:
-        part = f"{60 * minutes} decisions"
+    has_times = evaluation.has_times
+    part = format_half_life(60.0 * minutes) if has_times else f"{60 * minutes} decisions"
     note = f"In parts of {part}; the bands are two standard errors wide on each side."
     if len(policies) < len(places):
         note += f" Only {len(policies)} policies are drawn."
@@ -266,15 +256,11 @@ def _draw_times(evaluation: Evaluation) -> Iterator[Markup]:
 
     lines = list_lines({policy.name: policy.series for policy in policies})
     title = "Reward of a decision over time"
-    yield from draw_chart(title, lines, 60.0 * minutes, note, evaluation.has_times)
-    differences = {
-        pair.first: pair.series
-        for pair in evaluation.pairs
-        if pair.second == evaluation.reference and pair.first in kept
-    }
+    yield from draw_chart(title, lines, 60.0 * minutes, note, has_times)
+    pairs = [pair for pair in evaluation.pairs if pair.second == evaluation.reference]
+    lines = list_lines({pair.first: pair.series for pair in pairs if pair.first in kept})
     title = f"Difference to {name_reference(evaluation)} over time"
-    lines = list_lines(differences)
-    yield from draw_chart(title, lines, 60.0 * minutes, note, evaluation.has_times, mark=0.0)
+    yield from draw_chart(title, lines, 60.0 * minutes, note, has_times, mark=0.0)
 
 
 def list_remarks(evaluation: Evaluation) -> Iterator[Markup]:
@@ -366,7 +352,7 @@ def draw_bars(bars: Sequence[Bar], mark: float | None) -> Markup:
         shapes.append(
             element("circle", class_=f"dot {colour}", cx=place(bar.value), cy=middle, r=5.5)
         )
-        decimals = max(3, _count_decimals(high - low) + 1)
+        decimals = max(3, 2 - math.floor(math.log10(high - low)))  # tell the values apart
         low_end, high_end = (f"{end:.{decimals}f}" for end in bar.interval)
         label = f"{bar.name}: {bar.value:.{decimals}f} ({low_end} to {high_end})"
         picture = element("svg", *shapes, height=ROW_HEIGHT, role="img", aria_label=label)
@@ -412,18 +398,17 @@ def draw_chart(
     if mark is not None:
         ends = {"x1": LEFT, "x2": RIGHT, "y1": scale.y(mark), "y2": scale.y(mark)}
         shapes.append(element("line", class_="mark", **ends))
+    items = []
     for line in lines:
         shapes += _draw_line(line, scale, step)
+        trace = element("line", class_=f"trace k{line.colour % COLOURS}", x1=0, x2=26, y1=5, y2=5)
+        sample = element("svg", trace, height=10, aria_hidden="true")
+        items.append(element("li", sample, line.name))
     names = ", ".join(line.name for line in lines)
     box = f"0 0 {WIDTH:g} {HEIGHT:g}"
     picture = element("svg", *shapes, viewBox=box, role="img", aria_label=f"{title}: {names}")
-    legend = element("ul", *map(_make_legend_item, lines), class_="legend")
+    legend = element("ul", *items, class_="legend")
     yield make_figure(title, Markup(picture + legend), note)
-
-
-def _make_legend_item(line: Line) -> Markup:
-    trace = element("line", class_=f"trace k{line.colour % COLOURS}", x1=0, x2=26, y1=5, y2=5)
-    return element("li", element("svg", trace, height=10, aria_hidden="true"), line.name)
 
 
 class _Scale(NamedTuple):
@@ -507,11 +492,6 @@ def choose_ticks(low: float, high: float, wanted: int = 6) -> list[float]:
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.999 * least)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [float(f"{k * step:.10g}") for k in range(first, last + 1)]
-
-
-def _count_decimals(span: float) -> int:
-    """How many decimals tell values within a span apart."""
-    return max(0, 1 - math.floor(math.log10(span)))
 
 
 def _format_number(value: float) -> str:

@@ -62,18 +62,15 @@ def list_page_rows(evaluation: Evaluation) -> list[dict[str, Cell]]:
     rows: list[dict[str, Cell]] = []
     most = max(len(page.slots) for page in evaluation.pages)
     for page, policy in zip(evaluation.pages, evaluation.policies, strict=True):
-        low, high = page.sequence
-        alpha = policy.alpha
+        (low, high), gain = page.sequence, page.against
+        verdict = "the reference" if page.name == evaluation.reference else ""
         row: dict[str, Cell] = {
             "policy": name_policy(policy),
             "a page": round(page.value.value, 4),
-            name_level(alpha): f"{low:.4g} to {high:.4g}",
-            f"against {name_reference(evaluation)}": "",
-            "verdict": "the reference" if page.name == evaluation.reference else "",
+            name_level(policy.alpha): f"{low:.4g} to {high:.4g}",
+            f"against {name_reference(evaluation)}": gain.describe_change() if gain else "",
+            "verdict": gain.describe_verdict(policy.alpha) if gain else verdict,
         }
-        if page.against is not None:
-            row[f"against {name_reference(evaluation)}"] = page.against.describe_change()
-            row["verdict"] = page.against.describe_verdict(alpha)
         row |= dict.fromkeys((f"slot {slot + 1}" for slot in range(most)), None)
         for slot in page.slots:
             shown = slot.estimates.get(page.headline) or slot.estimates["rips"]
