@@ -1,6 +1,6 @@
 """`Policy`: a memory and an exploration over a belief, which choose among arms and learn."""
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +17,9 @@ from windvane.exploration import (
     Exploration,
     as_exploration,
     randomized,
-    read_exploration,
 )
 from windvane.laws import half_normal, posterior
-from windvane.memory import Memory, as_memory, discount, names_of, read_memory
+from windvane.memory import Memory, as_memory, discount, names_of
 from windvane.persistence import locked
 from windvane.sets.base import ActionSet, Best
 from windvane.sets.finite_arms import Finite, screen
@@ -84,6 +83,7 @@ ridge=0.01)
     """
 
     FILE_KIND = "Policy"
+    SETTINGS = ("dim", "memory", "exploration", "ridge", "floor", "belief_kind")
 
     def __init__(
         self,
@@ -112,14 +112,6 @@ ridge=0.01)
         self._raises_alarms = memory.kind.raises_alarms
         self._oldest_round = 0  # rewards for choices of earlier rounds are dropped
         self._next_restart = memory.first_restart
-
-    def __repr__(self) -> str:
-        floor = f", floor={self.floor!r}" if self.floor else ""
-        belief = f", belief={self.belief_kind!r}" if self.belief_kind != "full" else ""
-        return (
-            f"Policy(dim={self.dim}, memory={self.memory!r}, exploration={self.exploration!r}, "
-            f"ridge={self.ridge!r}{floor}{belief})"
-        )
 
     @property
     def memory(self) -> Memory:
@@ -227,28 +219,9 @@ ridge=0.01)
         self._accept(belief)
         return self._record_choice(index, belief.copy_row(rows, index)), chances
 
-    def export_settings(self) -> persistence.Header:
-        return {
-            "dim": self.dim,
-            "memory": repr(self.memory),
-            "exploration": repr(self.exploration),
-            "ridge": self.ridge,
-            "floor": self.floor,
-            "belief": self.belief_kind,
-        }
-
     @classmethod
-    def from_settings(cls, header: persistence.Header, arrays: persistence.Arrays) -> Self:
-        dim = validation.whole("load", "dim", header["dim"])
+    def check_size(cls, dim: int, header: persistence.Header, arrays: persistence.Arrays) -> None:
         find_belief(header["belief"]).check_size(dim, arrays)
-        return cls(
-            dim,
-            read_memory(header["memory"]),
-            read_exploration(header["exploration"]),
-            validation.positive("load", "ridge", header["ridge"]),
-            floor=header["floor"],
-            belief=header["belief"],
-        )
 
     def export_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         header = {

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, ClassVar, NoReturn, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -10,12 +10,15 @@ import numpy.typing as npt
 from windvane import validation
 from windvane.beliefs.diagonal.sparse_rows import Arms, CheckedRow, Features
 from windvane.errors import ArmsError, ChoiceError, RewardError, SettingError, shorten
+from windvane.exploration import Exploration
 from windvane.memory import Memory
-from windvane.persistence import Persistent, are_equal, locked
+from windvane.persistence import Arrays, Header, Persistent, are_equal, locked
 from windvane.sets.base import ActionSet
 from windvane.sets.finite_arms import Finite
 from windvane.types import Floats, Places
 from windvane.validation import LARGEST
+
+USUAL = ("floor=0.0", "belief='full'")  # settings that `repr` leaves out
 
 
 class Choice:
@@ -91,6 +94,8 @@ class Chooser(Persistent):
     False
     """
 
+    SETTINGS: ClassVar[tuple[str, ...]] = ()  # attributes that a saved file holds
+
     def __init__(self, dim: int, seed: int | np.random.SeedSequence | None) -> None:
         super().__init__()
         who = type(self).__name__
@@ -101,6 +106,33 @@ class Chooser(Persistent):
 
     def __hash__(self) -> int:
         return hash((type(self), self.dim, self.key))  # what `choose` and `learn` never change
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """The arguments that make a policy with these settings, which has learned nothing."""
+        return {name.removesuffix("_kind"): getattr(self, name) for name in self.SETTINGS}
+
+    def __repr__(self) -> str:
+        given = [f"{name}={each!r}" for name, each in self._settings.items()]
+        return f"{type(self).__name__}({', '.join(each for each in given if each not in USUAL)})"
+
+    def export_settings(self) -> Header:
+        return {
+            name: repr(each) if isinstance(each, Memory | Exploration) else each
+            for name, each in self._settings.items()
+        }
+
+    @classmethod
+    def from_settings(cls, header: Header, arrays: Arrays) -> Self:
+        settings = {name: header[name] for name in (n.removesuffix("_kind") for n in cls.SETTINGS)}
+        if None in settings.values():  # as an argument, it would be a default
+            raise ValueError("a setting is null")
+        cls.check_size(validation.whole("load", "dim", header["dim"]), header, arrays)
+        return cls(**settings)
+
+    @classmethod
+    def check_size(cls, dim: int, header: Header, arrays: Arrays) -> None:
+        """Raise ValueError if saved arrays are much smaller than a policy of this dimension."""
 
     @property
     @abstractmethod

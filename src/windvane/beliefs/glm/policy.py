@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from windvane.beliefs.chooser import Choice, Chooser, check_draws
 from windvane.beliefs.diagonal.sparse_rows import Arms
 from windvane.beliefs.full.layout import LARGEST, compute_history_room
 from windvane.errors import ArmsError, FitError, SettingError
-from windvane.memory import Memory, as_memory, names_of, read_memory
+from windvane.memory import Memory, as_memory, names_of
 from windvane.persistence import locked
 from windvane.sets.base import ActionSet, Best
 from windvane.types import Floats
@@ -45,6 +45,7 @@ class GeneralizedPolicy(Chooser):
     """
 
     FILE_KIND = "GeneralizedPolicy"
+    SETTINGS = ("dim", "link", "memory", "scale", "ridge", "floor")
     COMPILED: ClassVar[tuple[str, ...]] = (*Chooser.COMPILED, "_kernels", "_choose", "_learn")
 
     def __init__(
@@ -83,13 +84,6 @@ class GeneralizedPolicy(Chooser):
             self._kernels.choose, self._rules, self._arrays, rows, self.key, 0
         )
         self._learn = compile_for(self._kernels.learn, self._rules, self._arrays, rows, np.zeros(1))
-
-    def __repr__(self) -> str:
-        floor = f", floor={self.floor!r}" if self.floor else ""
-        return (
-            f"GeneralizedPolicy(dim={self.dim}, link={self.link!r}, memory={self.memory!r}, "
-            f"scale={self.scale!r}, ridge={self.ridge!r}{floor})"
-        )
 
     @property
     def memory(self) -> Memory:
@@ -179,29 +173,10 @@ class GeneralizedPolicy(Chooser):
             shares = propensities.add_chosen_draw(shares, samples, chosen)
         return (1.0 - self.floor) * shares + self.floor / len(rows)
 
-    def export_settings(self) -> persistence.Header:
-        return {
-            "dim": self.dim,
-            "link": self.link,
-            "memory": repr(self.memory),
-            "scale": self.scale,
-            "ridge": self.ridge,
-            "floor": self.floor,
-        }
-
     @classmethod
-    def from_settings(cls, header: persistence.Header, arrays: persistence.Arrays) -> Self:
-        dim = validation.whole("load", "dim", header["dim"])
+    def check_size(cls, dim: int, header: persistence.Header, arrays: persistence.Arrays) -> None:
         if arrays["inverse"].shape != (dim, dim):
             raise ValueError(f"its curvature has shape {arrays['inverse'].shape}")
-        return cls(
-            dim,
-            header["link"],
-            read_memory(header["memory"]),
-            header["scale"],
-            header["ridge"],
-            floor=header["floor"],
-        )
 
     def export_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         header = {"key": self.key, "round": self.round}
