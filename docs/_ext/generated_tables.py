@@ -5,6 +5,7 @@ Each directive has no content of its own: a function of this file writes its Mar
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 from docutils import nodes
@@ -135,7 +136,7 @@ def write_memory_table() -> str:
         }
         for kind in memory.MEMORIES.values()
     ]
-    return f"{format_table(memory.table())}\n\n{format_table(capabilities)}"
+    return f"{read_table(memory)}\n\n{format_table(capabilities)}"
 
 
 def write_exploration_table() -> str:
@@ -150,7 +151,12 @@ def write_exploration_table() -> str:
         }
         for kind in exploration.EXPLORATIONS.values()
     ]
-    return f"{format_table(exploration.table())}\n\n{format_table(capabilities)}"
+    return f"{read_table(exploration)}\n\n{format_table(capabilities)}"
+
+
+def read_table(module: ModuleType) -> str:
+    """The table in the docstring of a module."""
+    return "\n".join(line for line in (module.__doc__ or "").splitlines() if line[:1] == "|")
 
 
 def _check_mark(is_true: bool) -> str:

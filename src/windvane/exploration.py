@@ -75,7 +75,6 @@ class ExplorationKind(Entry[Exploration]):
     """An entry of the registry: a factory and what its explorations need and can do."""
 
     _: KW_ONLY
-    plays: str  # the cell of the table
     needs: Literal["estimate", "gaps", "widths", "sample", "history"]  # of the belief
     deterministic: bool = False  # the same belief and arms always give the same choice
     by_oracle: bool = False  # needs only argmax xᵀθ over the arms, so action sets work
@@ -89,21 +88,8 @@ read_exploration = EXPLORATIONS.read
 as_exploration = EXPLORATIONS.accept
 
 
-def table() -> list[dict[str, str]]:
-    """The table at the top of this file, one row for each exploration."""
-    return [
-        {"exploration": f"`{kind.symbols}`", "plays the arm with the largest": kind.plays}
-        for kind in EXPLORATIONS.values()
-    ]
-
-
 @_register(
-    symbols="greedy()",
-    examples=("greedy()",),
-    plays="xᵀθ̂",
-    needs="estimate",
-    deterministic=True,
-    by_oracle=True,
+    symbols="greedy()", examples=("greedy()",), needs="estimate", deterministic=True, by_oracle=True
 )
 def greedy() -> Exploration:
     """Play the arm with the largest estimate: max xᵀθ̂.
@@ -116,12 +102,7 @@ def greedy() -> Exploration:
     return Exploration("greedy")
 
 
-@_register(
-    symbols="epsilon(e)",
-    examples=("epsilon(0.3)",),
-    plays="xᵀθ̂, or with probability e an arm chosen uniformly at random",
-    needs="estimate",
-)
+@_register(symbols="epsilon(e)", examples=("epsilon(0.3)",), needs="estimate")
 def epsilon(chance: float) -> Exploration:
     """Play the arm with the largest estimate, but with probability `chance` any arm.
 
@@ -139,7 +120,6 @@ def epsilon(chance: float) -> Exploration:
     symbols="inverse_gap(η)",
     examples=("inverse_gap(4.0)",),
     arguments=lambda exploration: [exploration.scale],
-    plays="xᵀθ̂ most often; other arms the less often, the larger their gap",
     needs="gaps",
 )
 def inverse_gap(eta: float) -> Exploration:
@@ -159,7 +139,6 @@ def inverse_gap(eta: float) -> Exploration:
     symbols="optimism(a)",
     examples=("optimism(0.8)", "optimism(confidence(0.05, 0.3, 0.8, 2.0))"),
     arguments=lambda exploration: [exploration.law.scale] if exploration.law else [],
-    plays="xᵀθ̂ + a‖x‖_{V⁻¹}",
     needs="widths",
     deterministic=True,
 )
@@ -185,7 +164,6 @@ def optimism(width: Width) -> Exploration:
         "randomized(grid(1.5, points=9, sigma=0.4, top=0.01))",
         "randomized(half_normal(posterior(0.5)))",
     ),
-    plays="xᵀθ̂ + Z‖x‖_{V⁻¹}, one Z ~ law a round for all arms",
     needs="widths",
 )
 def randomized(law: Law) -> Exploration:
@@ -210,7 +188,6 @@ def randomized(law: Law) -> Exploration:
 @_register(
     symbols="thompson(a)",
     examples=("thompson(0.6)", "thompson(posterior(0.8))"),
-    plays="xᵀθ̃, θ̃ ~ N(θ̂, a²V⁻¹)",
     needs="sample",
     by_oracle=True,
 )
@@ -238,7 +215,6 @@ def thompson(scale: float | Posterior = 1.0) -> Exploration:
         int(exploration.factor) if exploration.pseudo == "coins" else exploration.scale,
         exploration.pseudo,
     ],
-    plays="xᵀθ̃, θ̃ fitted to the past rewards, each with fresh noise",
     needs="history",
     by_oracle=True,
     works_with_link=True,

@@ -20,7 +20,7 @@ without a reward does not change `keep`, `discount` and `window`; `restart` and 
 it. A reward that arrives after a restart, for a choice made before the restart, is dropped.
 
 Each factory is entered in `MEMORIES` with what its memories can do. Everything else follows from
-these entries: the text form, the checks, the tables of the documentation and the test grid.
+these entries: the text form, the checks, the tables of capabilities and the test grid.
 """
 
 import math
@@ -117,10 +117,6 @@ class MemoryKind(Entry[Memory]):
     """An entry of the registry: a factory and what its memories can do."""
 
     _: KW_ONLY
-    fades_by: str = "1"  # the cells of the table
-    dropped_after: str = "never"
-    all_dropped: str = "never"
-    clock: str = "observations"
     fades: bool = False  # weights fall below 1, so that W̃ differs from W
     is_timed: bool = False  # a weight follows from the time of the choice
     is_filter: bool = False  # the belief is the mean and covariance of a filter, not sums
@@ -158,24 +154,9 @@ def memory_of_size(who: str, family: str, length: int, gamma: float) -> Memory:
     return kind.factory(gamma if kind.sized_by == "gamma" else length)
 
 
-def table() -> list[dict[str, str]]:
-    """The table at the top of this file, one row for each memory."""
-    return [
-        {
-            "memory": f"`{kind.symbols}`",
-            "fades by": kind.fades_by,
-            "dropped after": kind.dropped_after,
-            "all dropped": kind.all_dropped,
-            "clock": kind.clock,
-        }
-        for kind in MEMORIES.values()
-    ]
-
-
 @_register(
     symbols="keep()",
     examples=("keep()",),
-    clock="none",
     mergeable=True,
     amendable=True,
     works_with_link=True,
@@ -197,7 +178,6 @@ def keep() -> Memory:
 @_register(
     symbols="discount(γ)",
     examples=("discount(0.9)", "discount(0.999)", "discount(0.95, single=True)"),
-    fades_by="γ",
     fades=True,
     mergeable=True,
     works_with_link=True,
@@ -229,8 +209,6 @@ def discount(gamma: float, single: bool = False) -> Memory:
 @_register(
     symbols="half_life(h)",
     examples=("half_life(20.0)", "half_life(0.4)"),
-    fades_by="½ in h",
-    clock="rounds, or time",
     fades=True,
     is_timed=True,
     mergeable=True,
@@ -257,7 +235,6 @@ def half_life(span: float) -> Memory:
 @_register(
     symbols="window(w)",
     examples=("window(2)", "window(30)"),
-    dropped_after="w observations",
     keeps_history=True,
     works_with_link=True,
     sized_by="length",
@@ -277,8 +254,6 @@ def window(rounds: int) -> Memory:
 @_register(
     symbols="restart(H)",
     examples=("restart(25)",),
-    all_dropped="before rounds H, 2H, 3H, …",
-    clock="rounds",
     sized_by="length",
     diagonal=True,
     large=True,
@@ -301,8 +276,6 @@ def restart(every: int) -> Memory:
     symbols="restart_at(R)",
     examples=("restart_at([0, 10, 45])",),
     arguments=lambda memory: [list(memory.at)],
-    all_dropped="before each round in R",
-    clock="rounds",
     diagonal=True,
     large=True,
     works_with_history=True,
@@ -325,7 +298,6 @@ def restart_at(rounds: Iterable[int]) -> Memory:
 @_register(
     symbols="detect(σ)",
     examples=("detect(0.2, alarm=6.0)",),
-    all_dropped="when an alarm is raised",
     raises_alarms=True,
     diagonal=True,
     works_with_history=True,
@@ -354,11 +326,7 @@ def detect(
 
 
 @_register(
-    symbols="kalman(ρ, σ)",
-    examples=("kalman(0.97, 0.5)",),
-    fades_by="filter gain",
-    is_filter=True,
-    works_with_history=True,
+    symbols="kalman(ρ, σ)", examples=("kalman(0.97, 0.5)",), is_filter=True, works_with_history=True
 )
 def kalman(rho: float, noise: float = 1.0) -> Memory:
     """Assume that θ drifts, θ ← ρθ + N(0, (1−ρ²)I/λ), and track it with a Kalman filter.
@@ -385,7 +353,6 @@ DEFAULT_HALF_LIVES = (50.0, 1000.0)  # observations
     symbols="parts(h₁, …)",
     examples=("parts(20.0, 200.0)", "parts(5.0, 'never', shares=[0.5, 0.5])"),
     arguments=lambda memory: _write_parts(memory),
-    fades_by="filter gain",
     is_filter=True,
     diagonal=True,
 )

@@ -13,8 +13,8 @@ from dsjson_lines import open_lines
 from windvane.evaluation import Evaluation, evaluate
 from windvane.evaluation.estimates.confidence_sequence import ActionModel
 from windvane.evaluation.estimates.estimators import RewardRange
-from windvane.evaluation.page_evaluator import SlotRows
 from windvane.evaluation.estimates.paired_difference import BOUNDS
+from windvane.evaluation.page_evaluator import SlotRows
 from windvane.types import Floats
 
 ACTIONS, SLOTS, PAIRS = 5, 3, 20
