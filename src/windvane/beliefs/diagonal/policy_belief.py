@@ -76,15 +76,12 @@ def make_room(weights: Weights, more: int) -> Weights:
     while size + more > room:
         room *= 2
     places = PLACES_PER_SLOT * room
-    larger = Weights(
-        np.zeros(places, np.uint64),
-        np.zeros(places, np.int64),
-        _grow(weights.indices, room),
-        _grow(weights.sums, room),
-        _grow(weights.squares, room if weights.squares.size else 0),
-        weights.fade,
-        weights.counters,
-        weights.evidence,
+    larger = weights._replace(
+        keys=np.zeros(places, np.uint64),
+        slots=np.zeros(places, np.int64),
+        indices=_grow(weights.indices, room),
+        sums=_grow(weights.sums, room),
+        squares=_grow(weights.squares, room if weights.squares.size else 0),
     )
     index_slots(larger)
     return larger
@@ -225,7 +222,7 @@ class DiagonalPolicyBelief(PolicyBelief[CheckedRows, CheckedRow, Sequence[Checke
             self.arrays, self.weights, rows, np.uint64(start), samples
         )
         shares = propensities.add_chosen_draw(propensities.count_wins(scores), samples, chosen)
-        return propensities.mix_floor(self.arrays.rules, shares)
+        return propensities.mix_evenly(shares, float(self.arrays.rules["mix"][0]))
 
     def choose_with_propensities(
         self, rows: CheckedRows, key: int, round_: int, samples: int

@@ -186,12 +186,6 @@ def compute_propensities(arrays: PolicyArrays, arms: Floats) -> Floats:
 
 
 @compiled
-def mix_floor(rules: Records, shares: Floats) -> Floats:
-    """Mix in the probability with which any arm is chosen uniformly at random."""
-    return mix_evenly(shares, rules[0].mix)
-
-
-@compiled
 def choose_with_propensities(
     arrays: PolicyArrays, arms: Floats, key: int, round_: int
 ) -> tuple[int, Floats]:
@@ -208,7 +202,8 @@ def choose_with_propensities(
     means = score_linearly(arms, state.theta)
     widths = compute_widths(arrays, state, arms)
     scale = compute_scale(arrays)
-    shares = mix_floor(rules, compute_envelope_shares(means, widths, scale, rules[0].law))
+    shares = compute_envelope_shares(means, widths, scale, rules[0].law)
+    shares = mix_evenly(shares, rules[0].mix)
     start = _random.start_round(np.uint64(key), round_)
     z = draw_level(rules, scale, start)
     scores, top = score_at_level(means, z, widths), 0
@@ -313,7 +308,7 @@ def compute_exact_propensities(arrays: PolicyArrays, means: Floats, widths: Floa
         shares = compute_envelope_shares(means, widths, compute_scale(arrays), rule.law)
     else:
         shares = compute_level_shares(arrays, means, widths)
-    return mix_floor(arrays.rules, shares)
+    return mix_evenly(shares, rule.mix)
 
 
 def draw_parameters(

@@ -1,21 +1,6 @@
 """Which columns of a table hold the action, the reward, the probabilities and the rest.
 
-| key | the column holds |
-|---|---|
-| `action` | the id of the chosen action |
-| `reward` | the reward; empty: not known yet |
-| `probability` | the probability of the chosen action |
-| `probabilities` | the probabilities of all actions as a list; or `PREFIX*`, a column for each |
-| `actions` | the ids of the offered actions as a list; or the ids themselves, `red|green|blue` |
-| `count` | how many actions were offered, with the ids 0, 1, …; or the number itself |
-| `excluded` | the ids of offered actions that could not be chosen, as a list |
-| `time` | a time in ISO 8601, or seconds since 1970; `NAME:ms`, `NAME:us`: other units |
-| `event_id` | the id of the decision |
-| `context` | features, `a;b;c`; `*` stands for any letters, `zip:text` reads a number as a text |
-| `context_json` | the context as JSON: an object, or a list of objects |
-| `multiplicity` | how many decisions the row stands for |
-| `defaulted` | whether the reward is the default reward |
-
+The page "Read logs of any system" says what each key means, and in which forms it can be given.
 A key that is not mapped has the column of its own name, if there is one. A list in a CSV file is
 JSON.
 """

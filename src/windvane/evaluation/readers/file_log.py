@@ -301,7 +301,7 @@ def open_log(
     pyarrow, or another object with the Arrow interface `__arrow_c_stream__`.
 
     The files are of one format and are read in the order of their first decisions. `columns` maps
-    what a log needs to the columns of CSV and Parquet files, see `column_mapping`. A row that
+    what a log needs, such as "action", to the columns of CSV and Parquet files. A row that
     cannot be used is counted and named in `bad_rows`; with `strict` it raises a FileError.
     """
     if format not in ("auto", *FORMATS):
