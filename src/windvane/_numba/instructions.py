@@ -48,20 +48,17 @@ def store(array: Floats, i: int, lanes: Floats) -> None:
 
 def load_four(array: Floats, place: int) -> Floats:
     """Return four numbers of an array, from a place of its memory on."""
-    lanes: Floats = array.reshape(-1)[place : place + 4].copy()
-    return lanes
+    return array.reshape(-1)[place : place + 4].copy()
 
 
 def load_two(array: Floats, place: int) -> Floats:
     """Return two numbers of an array, from a place of its memory on."""
-    lanes: Floats = array.reshape(-1)[place : place + 2].copy()
-    return lanes
+    return array.reshape(-1)[place : place + 2].copy()
 
 
 def load_like(array: Floats, place: int, lanes: Floats) -> Floats:
     """Return as many numbers of an array as `lanes` has, from a place of its memory on."""
-    loaded: Floats = array.reshape(-1)[place : place + len(lanes)].copy()
-    return loaded
+    return array.reshape(-1)[place : place + len(lanes)].copy()
 
 
 def store_at(array: Floats, place: int, lanes: Floats) -> None:
@@ -76,8 +73,7 @@ def repeat(number: float) -> Floats:
 
 def take_root(lanes: Floats) -> Floats:
     """Return the square root of each lane."""
-    roots: Floats = np.sqrt(lanes)
-    return roots
+    return np.sqrt(lanes)
 
 
 def take_larger(left: Floats, right: Floats) -> Floats:

@@ -126,8 +126,7 @@ class SlotRows:
 
     def add_up(self, values: Floats) -> Floats:
         """The sum over the slots of each page, (pages,)."""
-        total: Floats = np.add.reduceat(values, self.starts)
-        return total
+        return np.add.reduceat(values, self.starts)
 
     def compute_terms(self) -> dict[str, Floats]:
         """The terms of each page, whose means are the estimates; NaN where one does not apply."""
@@ -397,8 +396,7 @@ def _find_whole_pages(batch: LogBatch, period: Period) -> Places:
     if not batch.size:
         return np.zeros(0, np.int64)
     is_whole = np.logical_and.reduceat(is_usable, starts[:-1])
-    rows: Places = np.flatnonzero(np.repeat(is_whole, np.diff(starts)))
-    return rows
+    return np.flatnonzero(np.repeat(is_whole, np.diff(starts)))
 
 
 def _survey(log: SlotLog, period: Period) -> tuple[LogFacts, int]:

@@ -55,14 +55,12 @@ class DiagonalBelief(Belief):
     @property
     def means(self) -> Floats:
         """m = b/W of each weight that was learned, (n,)."""
-        means: Floats = self.moment / self.precision
-        return means
+        return self.moment / self.precision
 
     @property
     def deviations(self) -> Floats:
         """√W̃/W of each weight that was learned, in units of the noise, (n,)."""
-        deviations: Floats = np.sqrt(self.covariance)
-        return deviations
+        return np.sqrt(self.covariance)
 
     @property
     def theta(self) -> Floats:

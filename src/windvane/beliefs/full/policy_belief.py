@@ -136,8 +136,7 @@ class FullPolicyBelief(PolicyBelief[Floats, Floats, Floats]):
         return compile_for(choose_with_propensities, self.arrays, np.zeros((1, self.dim)), 0, 0)
 
     def predict(self, rows: Floats) -> Floats:
-        predictions: Floats = rows @ self.theta
-        return predictions
+        return rows @ self.theta
 
     def measure_widths(self, rows: Floats) -> Floats:
         return self.read().widths(rows)

@@ -230,8 +230,7 @@ class ConfidenceSequence:
             return np.full(np.shape(self.mass), -1.0)
         scale = self.find_scale(side)
         boundary = find_boundary(np.maximum(self.variances[..., side], 0) / scale**2, alpha)
-        bound: Floats = (self.sums[..., side] - scale * boundary) / self.mass
-        return bound
+        return (self.sums[..., side] - scale * boundary) / self.mass
 
 
 def log_wealth(deviation: npt.ArrayLike, variance: npt.ArrayLike) -> Floats:
@@ -310,8 +309,7 @@ def _stirling_remainder(a: Floats) -> Floats:
     series = np.polyval([1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12], inverse) / large
     small = np.minimum(a, STIRLING_FROM)
     direct = gammaln(small) - (small - 0.5) * np.log(small) + small - math.log(2 * math.pi) / 2
-    remainder: Floats = np.where(a < STIRLING_FROM, direct, series)
-    return remainder
+    return np.where(a < STIRLING_FROM, direct, series)
 
 
 class ActionModel(NamedTuple):
@@ -361,8 +359,7 @@ class ActionModel(NamedTuple):
             return self.pick_predictions()
         owners = np.repeat(np.arange(len(self.chosen)), np.diff(self.starts))
         products = self.policy_probabilities * self.predictions
-        values: Floats = np.bincount(owners, products, len(self.chosen)).astype(np.float64)
-        return values
+        return np.bincount(owners, products, len(self.chosen)).astype(np.float64)
 
     def pick_predictions(self) -> Floats:
         """q̂ of the chosen action of each decision, (n,); 0 if it is not among those offered."""

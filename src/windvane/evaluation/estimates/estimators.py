@@ -210,21 +210,18 @@ class ValueSums:
     @property
     def mass(self) -> Floats:
         """Σ b, (...,)."""
-        mass: Floats = self.moments[..., ONE]
-        return mass
+        return self.moments[..., ONE]
 
     @property
     def effective_rows(self) -> Floats:
         """How many decisions with equal weights tell as much, (Σ b w)²/Σ (b w)², (...,)."""
         squares = self.product(WEIGHT, WEIGHT)
         weight: Floats = self.moments[..., WEIGHT]
-        rows: Floats = np.divide(weight**2, squares, out=np.zeros_like(squares), where=squares > 0)
-        return rows
+        return np.divide(weight**2, squares, out=np.zeros_like(squares), where=squares > 0)
 
     def product(self, first: int, second: int) -> Floats:
         """Σ b² z_i z_j of two terms, (...,)."""
-        product: Floats = self.products[..., PAIR_PLACES[first, second]]
-        return product
+        return self.products[..., PAIR_PLACES[first, second]]
 
     def standard_error(self, influence: dict[int, Floats | float]) -> Floats:
         """The standard error of an estimate whose decisions have the influence c·z, with mean 0.

@@ -169,8 +169,7 @@ class RecentSums:
         """The SNIPS estimate with fading weights, Σ g w r / Σ g w, (...,); NaN if Σ g w = 0."""
         with np.errstate(divide="ignore", invalid="ignore"):
             scaled = self.sums[..., 0] / self.weight
-        value: Floats = self.range.low + self.range.width * scaled
-        return value
+        return self.range.low + self.range.width * scaled
 
     def bound_value(self, alpha: float = 0.05) -> tuple[Floats, Floats]:
         """The ends of the interval of Σ g ν / Σ g at the latest time, (...,) each."""
@@ -187,8 +186,7 @@ class RecentSums:
         series[:, -1] /= 1 - lambdas  # Σ_{k≥K} x^k/k ≤ x^K / (K (1 − x))
         costs = np.einsum("...k,jk->...j", np.maximum(scaled, 0), series)
         deviation = _find_deviation(lambdas, costs, goal + math.log(len(lambdas)))
-        bound: Floats = (self.sums[..., side] - largest * deviation) / self.mass
-        return bound
+        return (self.sums[..., side] - largest * deviation) / self.mass
 
 
 def _find_deviation(lambdas: Floats, costs: Floats, goal: float) -> Floats:

@@ -133,8 +133,7 @@ def _find_eligible(batch: LogBatch, rows: Places) -> Places:
     counts = batch.action_counts[rows]
     shifts = np.repeat(batch.starts[rows] - np.concatenate(([0], np.cumsum(counts[:-1]))), counts)
     places = np.arange(counts.sum()) + shifts
-    eligible: Places = places[batch.is_eligible[places]]
-    return eligible
+    return places[batch.is_eligible[places]]
 
 
 @compiled_in_order

@@ -20,8 +20,7 @@ def compute_probabilities(candidate: FixedCandidate, batch: LogBatch) -> Floats:
     if candidate.rule == "random":
         counts = np.add.reduceat(batch.is_eligible, batch.starts[:-1]).astype(np.float64)
         shares = np.divide(1.0, counts, out=np.zeros_like(counts), where=counts > 0)
-        spread: Floats = np.repeat(shares, batch.action_counts) * batch.is_eligible
-        return spread
+        return np.repeat(shares, batch.action_counts) * batch.is_eligible
     probabilities = np.zeros(batch.is_eligible.size)
     if candidate.rule == "first":
         probabilities[_find_first_eligible(batch)] = 1.0
@@ -53,8 +52,7 @@ def find_unsupported(
         return np.zeros(rows.size)
     probabilities = np.nan_to_num(compute_probabilities(candidate, batch))
     sums = np.add.reduceat(probabilities * impossible, batch.starts[:-1])
-    unsupported: Floats = sums[rows]
-    return unsupported
+    return sums[rows]
 
 
 def _find_first_eligible(batch: LogBatch) -> Places:

@@ -291,5 +291,4 @@ def count_choices(given: Sequence[object], offer: Offer, name: str) -> Floats:
             message = f"must choose an id or a place of {counts.size} actions"
             raise SettingError(f"{name}: {offer.where}: {message}, got {str(each)[:60]}")
         counts[place] += 1
-    shares: Floats = counts / len(given)
-    return shares
+    return counts / len(given)

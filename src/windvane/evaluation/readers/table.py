@@ -237,8 +237,7 @@ class Offers(NamedTuple):
 
     def list_ids(self, row: int) -> list[str]:
         """The ids of the actions of a row."""
-        ids: list[str] = self.flat_ids[self.starts[row] : self.starts[row + 1]].to_list()
-        return ids
+        return self.flat_ids[self.starts[row] : self.starts[row + 1]].to_list()
 
 
 def find_offers(rows: TableRows, mapping: ColumnMapping, ids: Sequence[str]) -> Offers:
