@@ -89,25 +89,17 @@ class PolicyRecord:
         half_life: float | None = DEFAULT_HALF_LIFE,
         alpha: float = 0.05,
     ) -> None:
-        if (
-            reward_range is not None
-            and not -math.inf < reward_range[0] < reward_range[1] < math.inf
-        ):
-            raise SettingError(
-                f"PolicyRecord: reward_range must be two increasing numbers, got {reward_range!r}"
-            )
+        who, range_ = "PolicyRecord", reward_range
+        if range_ is not None and not -math.inf < range_[0] < range_[1] < math.inf:
+            message = "reward_range must be two increasing numbers"
+            raise SettingError(f"{who}: {message}, got {reward_range!r}")
         if not 0 <= weight_range[0] < 1 < weight_range[1]:
-            raise SettingError(
-                f"PolicyRecord: weight_range must be low < 1 < high, got {weight_range!r}"
-            )
-        alpha = inside("PolicyRecord", "alpha", alpha)
+            raise SettingError(f"{who}: weight_range must be low < 1 < high, got {weight_range!r}")
         if half_life is not None:
-            half_life = positive("PolicyRecord", "half_life", half_life)
-        self.name = name
-        self.text = text
-        self.source = source
-        self.alpha = alpha
-        self._given_range = None if reward_range is None else RewardRange(*reward_range)
+            half_life = positive(who, "half_life", half_life)
+        self.name, self.text, self.source = name, text, source
+        self.alpha = inside(who, "alpha", alpha)
+        self._given_range = None if range_ is None else RewardRange(*range_)
         self._weight_range = WeightRange(*weight_range)
         self._settings = (reward_range, weight_range, half_life)
         self._has_model: bool | None = None  # None without decisions
@@ -145,16 +137,9 @@ class PolicyRecord:
         who = "PolicyRecord.add"
         if (model_values is None) != (model_chosen is None):
             raise SettingError(f"{who}: model_values and model_chosen belong together")
-        columns = {
-            "times": times,
-            "rewards": rewards,
-            "weights": weights,
-            "model_values": model_values,
-            "model_chosen": model_chosen,
-            "counts": counts,
-            "unsupported": unsupported,
-        }
-        check_columns(who, columns)
+        rows = TimedRows(times, rewards, weights, model_values, model_chosen, counts)
+        others = {"coefficients": None, "counts": counts, "unsupported": unsupported}
+        check_columns(who, rows._asdict() | others)
         require(who, "weights", weights, weights >= 0, "be at least 0")
         if self._given_range is not None:
             low, high = self._given_range
@@ -179,7 +164,7 @@ class PolicyRecord:
             for sequence, bound in zip(self._model_sequences, MODEL_BOUNDS, strict=False)
             if action_model is not None
         ]
-        rows = TimedRows(times, rewards, weights, model_values, model_chosen, counts)
+        rows = rows._replace(coefficients=counts)
         if units is not None:
             self._units.add(units, *rows[1:])
         for start in range(0, len(times), CHUNK_ROWS):
@@ -276,20 +261,10 @@ class PolicyRecord:
         possible = given if math.isfinite(given) else self._possible_weight
         largest = max(possible, float(sums.largest_weight))
         weights = WeightRange(self._weight_range.low, largest)
-        cressie_read = CressieReadSums.from_value_sums(sums)
-        estimates.append(
-            Estimate(
-                CRESSIE_READ,
-                estimate_cressie_read(cressie_read, weights),
-                Interval(
-                    *bound_cressie_read(
-                        CressieReadSums.from_value_sums(clustered),
-                        *(self._sequence.range, weights, self.alpha),
-                    )
-                ),
-            )
-        )
-        return estimates
+        plain, own = (CressieReadSums.from_value_sums(each) for each in (sums, clustered))
+        ends = bound_cressie_read(own, self._sequence.range, weights, self.alpha)
+        value = estimate_cressie_read(plain, weights)
+        return [*estimates, Estimate(CRESSIE_READ, value, Interval(*ends))]
 
     def _summarize_recent(self) -> RecentValue | None:
         if self._recent is None or self._recent.weight <= 0:
@@ -308,20 +283,17 @@ class PolicyRecord:
         rewards = self._sequence.range
         low, high = self._sequence.bound_value(self.alpha)
         if low > high:
-            sentences.append(
-                "the ends of the confidence sequence cross: the logged probabilities are wrong"
-            )
+            what = "the ends of the confidence sequence cross"
+            sentences.append(f"{what}: the logged probabilities are wrong")
         if self._given_range is None and rewards not in DEFAULT_RANGES:
             sentences.append(
                 f"rewards lie outside [-1, 1]: their range was taken from the log, "
                 f"[{rewards.low:g}, {rewards.high:g}], and intervals hold only if no reward can "
                 "lie outside"
             )
-        if largest_weight > self._weight_range.high:
-            sentences.append(
-                f"a weight of {largest_weight:.3g} is above the bound of "
-                f"{self._weight_range.high:.3g} that was given"
-            )
+        if largest_weight > (bound := self._weight_range.high):
+            what = f"a weight of {largest_weight:.3g} is above the bound of {bound:.3g}"
+            sentences.append(f"{what} that was given")
         return sentences
 
     def _check_model(self, who: str, has_model: bool) -> bool:

@@ -93,18 +93,10 @@ class RecentSums:
             earlier = np.where(before > 0, earlier, 0.5)  # both are 0 in the far past
             surprises.append(values - np.minimum(earlier, 1.0))
             sums.append(plain[-1] if coefficients is None else np.sum(counted * values, axis=-1))
-        corners = np.stack(
-            [
-                surprises[0] ** 2,
-                surprises[1] ** 2,
-                surprises[0] * excess,
-                surprises[1] * excess,
-                excess**2,
-            ],
-            axis=-2,
-        )  # (..., 5, n)
-        powers = []
-        power = counted
+        low, high = surprises
+        products = [low**2, high**2, low * excess, high * excess, excess**2]
+        corners = np.stack(products, axis=-2)  # (..., 5, n)
+        powers, power = [], counted
         for _ in POWERS:
             power = power * counted
             powers.append(np.einsum("...ji,i->...j", corners, power))
@@ -138,16 +130,9 @@ class RecentSums:
         shifts = np.array([self.range.low - range.low, range.high - self.range.high]) / range.width
         squares = self.products[..., 4, None]
         crossed = self.products[..., 2:4]
-        self.products = np.concatenate(
-            [
-                ratio**2 * self.products[..., :2]
-                + 2 * ratio * shifts * crossed
-                + shifts**2 * squares,
-                ratio * crossed + shifts * squares,
-                squares,
-            ],
-            axis=-1,
-        )
+        both = ratio**2 * self.products[..., :2] + 2 * ratio * shifts * crossed
+        parts = [both + shifts**2 * squares, ratio * crossed + shifts * squares, squares]
+        self.products = np.concatenate(parts, axis=-1)
         self.sums = ratio * self.sums + shifts * self.weight[..., None]
         self.plain = ratio * self.plain + shifts * self.plain_weight[..., None]
         self.range = range

@@ -116,7 +116,6 @@ class FunctionPolicy(OwnPolicy):
         self.name, self._function = name, function
 
     def read(self, batch: LogBatch) -> Floats:
-        """Call the function for every row."""
         flat = np.zeros(batch.is_eligible.size)
         for row in range(batch.size):
             offer = make_offer(batch, row)
@@ -133,7 +132,6 @@ class ColumnPolicy(OwnPolicy):
         self.name, self.column = f"column={column}", column
 
     def read(self, batch: LogBatch) -> Floats:
-        """Take the column, and check it."""
         values = read_values(batch, self.column)
         flat = np.full(batch.is_eligible.size, np.nan)
         if isinstance(values, np.ndarray):
@@ -208,7 +206,6 @@ class LogPolicy(OwnPolicy):
                     sums[id_] = total + share, count + 1
 
     def read(self, batch: LogBatch) -> Floats:
-        """Look for every row in the other log."""
         flat = np.full(batch.is_eligible.size, np.nan)
         for row, event in enumerate(batch.event_ids):
             features = read_row(batch, row)
@@ -227,7 +224,6 @@ class LogPolicy(OwnPolicy):
         return flat
 
     def describe_match(self) -> str:
-        """How many rows had probabilities; raises if there were too few."""
         matched = f"{self._matched:,} of {self._rows:,} rows have their event id or request there"
         if self._matched < LEAST_MATCHED * self._rows:
             least = f"at least {100 * LEAST_MATCHED:.0f} %"

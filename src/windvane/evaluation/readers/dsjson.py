@@ -138,7 +138,6 @@ class DsjsonReader(FileReader):
     """Reads dsjson files."""
 
     def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
-        """Read a file line by line."""
         lines = LineStream(path, report)
         builder = BatchBuilder(str(path), batch_rows)
         parser = LineParser(builder, report)

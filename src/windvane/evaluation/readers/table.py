@@ -402,7 +402,6 @@ class TableReader(FileReader):
         self._is_prepared = True
 
     def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
-        """Read a file frame by frame."""
         rows_at_once = min(batch_rows, max(1, MAX_BATCH_ACTIONS // max(1, len(self.ids))))
         for rows, share in self._iterate_rows(path, report, rows_at_once):
             offers = find_offers(rows, self.mapping, self.ids)
@@ -484,7 +483,6 @@ class FrameReader(TableReader):
             super().__init__([Path("the frame")], columns)
 
     def read_kinds(self) -> dict[str, pl.DataType]:
-        """Read the names and types of the columns."""
         return dict(self.frame.collect_schema())
 
     def measure(self, path: Path) -> int:
@@ -494,7 +492,6 @@ class FrameReader(TableReader):
     def iterate_frames(
         self, path: Path, report: RowReport, batch_rows: int
     ) -> Iterator[TableFrame]:
-        """Take some rows at a time."""
         if self._kept is None or set(self._kept.columns) != set(self.mapping.names):
             self._kept = self.frame.select(self.mapping.names).collect()
         frame = self._kept
@@ -563,7 +560,6 @@ class OpenBanditReader(TableReader):
         self.ids = list(self.items) or list(self.affinities)
 
     def map(self, columns: Mapping[str, str] | None) -> ColumnMapping:
-        """Map the columns of the data set."""
         names = list(self.kinds)
         if not is_open_bandit(names):
             raise SettingError("open_log: a file of format obd must have the columns of the data")
@@ -573,7 +569,6 @@ class OpenBanditReader(TableReader):
         return map_columns(COLUMNS | {"context": context}, names)
 
     def make_feature_reader(self, frame: pl.DataFrame, offers: Offers) -> ReadFeatures:
-        """Make what reads the features of a row."""
         table = TableFeatures(frame, self.mapping, offers)
 
         def read(row: int) -> DecisionFeatures:

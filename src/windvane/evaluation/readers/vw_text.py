@@ -101,7 +101,6 @@ class VwTextReader(FileReader):
             raise FileError(f"{self.paths[0]}: {message}, got {self.action_count}")
 
     def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
-        """Read a file event by event."""
         stream = LineStream(path, report)
         builder = BatchBuilder(str(path), batch_rows)
         for lines in _group_lines(stream, self.is_multiline):

@@ -45,7 +45,6 @@ class WindvaneParquetReader(FileReader):
     """Reads exports of Windvane."""
 
     def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
-        """Read a file slice by slice."""
         names = read_parquet_schema(path).names()
         if missing := [name for name in REQUIRED if name not in names]:
             message = f"{path}: an export of Windvane must have the column {missing[0]}"
