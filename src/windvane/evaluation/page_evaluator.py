@@ -72,15 +72,8 @@ FEW_EFFECTIVE_PAGES = 50.0  # a slot whose weights tell less is not reported
 LOGGED, SIPS, RIPS, CASCADE_DR, PI = "logged", "sips", "rips", "cascade_dr", "pi"
 
 
-class PathWeights(NamedTuple):
-    """Products of the ratios along the pages, (n,) each."""
-
-    before: Floats  # W_{s−1}
-    weights: Floats  # W_s
-
-
-def multiply_along_pages(ratios: Floats, slots: Places) -> PathWeights:
-    """Multiply the ratios of each page from its first slot on; slot 0 begins a page.
+def multiply_along_pages(ratios: Floats, slots: Places) -> tuple[Floats, Floats]:
+    """W_{s−1} and W_s of each row, (n,) each; slot 0 begins a page.
 
     >>> before, weights = multiply_along_pages(np.array([2.0, 3.0, 5.0]), np.array([0, 1, 0]))
     >>> before.tolist(), weights.tolist()
@@ -90,7 +83,7 @@ def multiply_along_pages(ratios: Floats, slots: Places) -> PathWeights:
     for slot in range(1, int(slots.max(initial=0)) + 1):
         rows = np.flatnonzero(slots == slot)
         before[rows] = before[rows - 1] * ratios[rows - 1]
-    return PathWeights(before, before * ratios)
+    return before, before * ratios
 
 
 class SlotRows:
@@ -108,8 +101,8 @@ class SlotRows:
         self.starts = np.flatnonzero(slots == 0)
         self.sizes = np.diff(np.append(self.starts, slots.size))
         self.ratios = actions.pick_probabilities() / probabilities
-        self.path = multiply_along_pages(self.ratios, slots)
-        scaled = actions.policy_probabilities * np.repeat(self.path.before, np.diff(actions.starts))
+        before, self.weights = multiply_along_pages(self.ratios, slots)
+        scaled = actions.policy_probabilities * np.repeat(before, np.diff(actions.starts))
         self.actions = actions._replace(policy_probabilities=scaled)  # W_{s−1} π
         self.is_slate = np.zeros(self.starts.size, np.bool_)
         if is_slate is not None:
@@ -118,9 +111,9 @@ class SlotRows:
         self.last = np.flatnonzero(is_last)
         # the one reward of a slate is earned when its last slot is filled
         self.rewards = np.where(np.repeat(self.is_slate, self.sizes) & ~is_last, 0.0, rewards)
-        weighted = self.path.weights * self.rewards
+        weighted = self.weights * self.rewards
         model = self.actions.average_predictions()
-        model -= self.path.weights * self.actions.pick_predictions()
+        model -= self.weights * self.actions.pick_predictions()
         model[np.repeat(self.is_slate, self.sizes)] = np.nan
         self.terms = {LOGGED: self.rewards, RIPS: weighted, CASCADE_DR: weighted + model}
 
@@ -132,7 +125,7 @@ class SlotRows:
         """The terms of each page, whose means are the estimates; NaN where one does not apply."""
         terms = {name: self.add_up(values) for name, values in self.terms.items()}
         logged = terms[LOGGED]
-        terms[SIPS] = self.path.weights[self.last] * logged
+        terms[SIPS] = self.weights[self.last] * logged
         slate = logged * (1 - self.sizes + self.add_up(self.ratios))
         terms[PI] = np.where(self.is_slate, slate, np.nan)
         return terms
@@ -142,7 +135,7 @@ class SlotRows:
         missing = most_slots - self.sizes
         zero = -range_.low / range_.width  # a reward of 0
         model = bound_model(self.actions, range_, bound)
-        sides = compute_sides(self.rewards, self.path.weights, model, range_)
+        sides = compute_sides(self.rewards, self.weights, model, range_)
         low, high, above, below = (self.add_up(side) for side in sides)
         return (
             (low + missing * zero) / most_slots,
@@ -153,7 +146,7 @@ class SlotRows:
 
     def average_weights(self, most_slots: int) -> Floats:
         """The mean of W over the slots of each page; a slot that is missing has W = 1."""
-        weights: Floats = (self.add_up(self.path.weights) + (most_slots - self.sizes)) / most_slots
+        weights: Floats = (self.add_up(self.weights) + (most_slots - self.sizes)) / most_slots
         return weights
 
 
@@ -187,11 +180,8 @@ class PageRecord:
     """Adds pages batch by batch, and summarises what a policy would have earned on them."""
 
     def __init__(self, name: str, text: str, most_slots: int, alpha: float) -> None:
-        self.name = name
-        self.text = text
-        self._alpha = alpha
-        self._most_slots = most_slots
-        self._pages = 0
+        self.name, self.text = name, text
+        self._alpha, self._most_slots, self._pages = alpha, most_slots, 0
         self._means = {name: MeanSums() for name in (LOGGED, SIPS, RIPS, CASCADE_DR, PI)}
         self._slots = [
             {name: MeanSums() for name in (LOGGED, RIPS, CASCADE_DR)} for _ in range(most_slots)
@@ -211,7 +201,7 @@ class PageRecord:
             places = np.flatnonzero(rows.slots == slot)
             for name, terms in rows.terms.items():
                 self._slots[slot][name].add(terms[places], repeated[places])
-            weights = rows.path.weights[places]
+            weights = rows.weights[places]
             self._weights[:, slot] += weights.sum(), weights @ weights
         weights = rows.average_weights(self._most_slots)
         for sequence, bound in zip(self._sequences, BOUNDS, strict=True):
@@ -331,8 +321,7 @@ class PageEvaluator:
                 message = "probabilities are read for logs with one slot only; use a function"
                 raise SettingError(f"{each.text}: {message}")
         names = [candidate.name for candidate in candidates]
-        self._candidates = candidates
-        self._level = settings.level
+        self._candidates, self._level = candidates, settings.level
         self._seen = RewardRange(0.0, 0.0)  # a slot that a page does not have earns 0
         make_shadow = partial(_make_shadow, facts, most_slots, settings.seed)
         self._shadows = [make_shadow(each) for each in candidates]
@@ -358,12 +347,11 @@ class PageEvaluator:
         counts = block.multiplicities[block.page_starts[:-1]]
         all_rows = []
         for candidate, shadow in zip(self._candidates, self._shadows, strict=True):
-            if isinstance(candidate, FixedCandidate):
+            if shadow is not None:
+                views = shadow.view_block(block, 0)
+            elif isinstance(candidate, FixedCandidate):
                 own: Floats = compute_probabilities(candidate, batch)[block.places]
                 views = model._replace(probabilities=own)
-            else:
-                assert shadow is not None
-                views = shadow.view_block(block, 0)
             actions = block.make_action_model(*views)
             rows = SlotRows(block.rewards, slots, actions, block.probabilities, is_slate)
             all_rows.append(rows)
