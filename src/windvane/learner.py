@@ -3,7 +3,6 @@
 The service is this object with a durable log.
 """
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +11,9 @@ from typing import Any, Self
 import numpy as np
 
 from windvane import persistence, validation
-from windvane.beliefs.bank.bank import HALF_LIVES, BeliefBank
+from windvane.beliefs.bank.bank import AUTO_BELIEFS, NEVER, BeliefBank, fix_half_life
 from windvane.beliefs.bank.choosing import Ranking
 from windvane.beliefs.bank.feature_parts import PackedSides, pick_action
-from windvane.beliefs.bank.layout import explain_lesson
 from windvane.beliefs.bank.sides import (
     is_plain,
     join_lesson,
@@ -23,6 +21,7 @@ from windvane.beliefs.bank.sides import (
     join_request,
     pack_context,
 )
+from windvane.beliefs.diagonal.weight_table import ABSENT
 from windvane.errors import ChoiceError, SettingError, shorten
 from windvane.features import ALL_CROSSINGS
 from windvane.features.crossings import parse_crossings
@@ -142,13 +141,13 @@ class Learner(Persistent):
         self.bank = self._build_bank()
 
     def _build_bank(self) -> "BeliefBank":
-        half_lives: Sequence[float] = HALF_LIVES
         self.ages_in_rounds = False
-        if self.half_life.strip().lower() != AUTO:
-            parsed = _parse_half_life(self.half_life)
-            half_lives = (math.inf if parsed is None else parsed.length,)
-            self.ages_in_rounds = parsed is not None and parsed.in_rounds
-        return BeliefBank(half_lives, self.exploration)
+        self.is_fixed = self.half_life.strip().lower() != AUTO
+        if not self.is_fixed:
+            return BeliefBank(AUTO_BELIEFS, self.exploration)
+        parsed = _parse_half_life(self.half_life)
+        self.ages_in_rounds = parsed is not None and parsed.in_rounds
+        return BeliefBank(fix_half_life(parsed.length if parsed else NEVER), self.exploration)
 
     def __repr__(self) -> str:
         return (
@@ -248,9 +247,9 @@ class Learner(Persistent):
             )
 
     @locked
-    def learn(self, lesson: "PackedSides", reward: float, at: float, round_: int) -> bool:
-        """Learn a reward of a context and an action; returns whether another half-life leads."""
-        return self.bank.learn(lesson, reward, self.clock_of(round_, at))
+    def learn(self, lesson: "PackedSides", reward: float, at: float, round_: int) -> None:
+        """Learn a reward of a context and an action."""
+        self.bank.learn(lesson, reward, self.clock_of(round_, at))
 
     @locked
     def amend(self, lesson: "PackedSides", more: float, at: float, round_: int) -> None:
@@ -258,8 +257,15 @@ class Learner(Persistent):
         self.bank.amend(lesson, more, self.clock_of(round_, at))
 
     def clock_of(self, round_: int, at: float) -> float:
-        """The time on the clock of the half-life: rounds or seconds."""
+        """The time on the clock of the beliefs: lessons, or rounds or seconds of a half-life."""
+        if not self.is_fixed:
+            return float(self.bank.lessons)
         return float(round_) if self.ages_in_rounds else at
+
+    @property
+    def now(self) -> float:
+        """The present on the clock of the beliefs, or the time of the newest lesson."""
+        return self.bank.now if self.is_fixed else float(self.bank.lessons)
 
     def explain(self, decision: Decision) -> list[Contribution]:
         """List what each feature and crossing adds to the predicted reward of the chosen action.
@@ -283,33 +289,40 @@ class Learner(Persistent):
 
         Without categories, all categories of a feature count under its name.
         """
-        bank = self.bank
+        amounts = self._explain(context, action, at, round_, self.bank.leader, with_category)
+        totals = [Contribution(name, float(each.sum())) for name, each in amounts.items()]
+        return sorted(totals, key=lambda contribution: -abs(contribution.amount))
+
+    @locked
+    def split_speeds(
+        self, context: Sequence[Mapping[str, Any]], action: Action, at: float, round_: int
+    ) -> dict[str, Floats]:
+        """Split what each feature and crossing adds by how fast it fades: `bank.speeds`."""
+        return self._explain(context, action, at, round_, self.bank.parts_belief, False)
+
+    def _explain(
+        self,
+        context: Sequence[Mapping[str, Any]],
+        action: Action,
+        at: float,
+        round_: int,
+        belief: int,
+        with_category: bool,
+    ) -> dict[str, Floats]:
+        """Return what each feature and crossing adds to the prediction by a belief, by name."""
         sides = self.join(context, pack_actions([action]))
-        when = max(self.clock_of(round_, at), bank.newest)
-        parts, amounts = explain_lesson(
-            bank.rules, bank.bank, bank.scales, sides, bank.lead.column, when
-        )
+        pairs, amounts = self.bank.explain(sides, self.clock_of(round_, at), belief)
         context_features = FeatureList("the context", context)
         action_features = read_action(action.id, action.features)
-        size = self.array_size
-        context_labels = label_parts("context", context_features, with_category, size)
-        action_labels = label_parts("action", action_features, with_category, size)
-        names = ["constant"]
-        labels = context_labels + action_labels
-        names += [label for label, value in zip(labels, parts.values, strict=True) if value != 0.0]
-        first = len(context_labels)
-        for i, action_label in enumerate(action_labels, start=first):
-            names += [
-                name_crossing(context_label, action_label)
-                for j, context_label in enumerate(context_labels)
-                if parts.values[i] * parts.values[j] != 0.0 and parts.masks[i] & parts.masks[j]
-            ]
-        totals: dict[str, float] = {}
-        for name, amount in zip(names, amounts.tolist(), strict=True):
-            totals[name] = totals.get(name, 0.0) + amount
-        order = np.argsort(-np.abs(list(totals.values())), kind="stable")
-        listed = list(totals.items())
-        return [Contribution(*listed[place]) for place in order]
+        labels = ["constant"]  # of ABSENT, which is -1
+        for side, features in (("action", action_features), ("context", context_features)):
+            labels = label_parts(side, features, with_category, self.array_size) + labels
+        totals: dict[str, Floats] = {}
+        for pair, own in zip(pairs.tolist(), amounts, strict=True):
+            known = [labels[place] for place in pair if place != ABSENT]
+            name = name_crossing(*known) if len(known) == 2 else (known or labels[-1:])[0]
+            totals[name] = totals.get(name, 0.0) + own
+        return totals
 
     def export_settings(self) -> persistence.Header:
         return {
@@ -338,9 +351,6 @@ class Learner(Persistent):
         )
 
     def restore_state(self, header: persistence.Header, arrays: persistence.Arrays) -> None:
-        column, _, since = header["lead"]
-        validation.whole("load", "the column of lead", column, least=0)
-        validation.real("load", "the time of lead", since)
         if header["newest"] is not None:
             validation.real("load", "newest", header["newest"])
         self.bank.restore_state(header, arrays)

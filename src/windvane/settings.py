@@ -11,7 +11,7 @@ from typing import NamedTuple
 from windvane.errors import SettingError, shorten
 
 AUTO = "auto"  # the half-life that the learner finds by itself
-EXPLORATION = 0.02  # the share of decisions that are uniformly random
+EXPLORATION = 0.01  # the share of decisions that are uniformly random
 MAX_ARRAY_SIZE = 4096
 
 MAX_SECONDS = 10 * 366 * 86_400

@@ -21,7 +21,6 @@ from windvane.service.store.schema import (
     decisions,
     evaluation_parts,
     evaluations,
-    half_life_changes,
     keys,
     lessons,
     loops,
@@ -191,7 +190,6 @@ EVERY_TABLE: dict[Table, list[dict[str, Any]]] = {  # rows of each table, with g
     lessons: [{"id": 9, "loop": 1, "decision": 5, "kind": "observe", "value": 0.1, "at": 14}],
     snapshots: [{"id": 6, "loop": 1, "lesson": 9, "blob": b"\x93NUMPY\x00", "at": 15}],
     snapshot_parts: [{"loop": 1, "at": 15, "place": 1, "blob": b"\xff\x00"}],
-    half_life_changes: [{"loop": 1, "lesson": 9, "at": 14, "seconds": None}],
     evaluations: [
         {
             "id": 2,

@@ -3,18 +3,21 @@
 | JSON | becomes |
 |---|---|
 | `"time": "morning"` | the category `time=morning` |
+| `"at": "2026-11-18T14:05"` | the categories `at:hour=14` and `at:weekday=wednesday` |
 | `"sunny": true` | the category `sunny=true`; false is `sunny=false`, and differs from missing |
 | `"price": 23` | the number `price` |
 | `"vector": [0.1, 0.7]` | the feature `vector`, with one number for each element |
 | `"tags": ["new", "red"]` | the categories `tags=new` and `tags=red`, as a set |
 | `"weather": {"temp": 23}` | a namespace: the number `weather.temp` |
-| `null`, or a name that starts with `_` | nothing |
+| `"age": null`, or NaN | the category `age=missing` |
+| a name that starts with `_` | nothing |
 
 The objects of a list are merged in order: a later value replaces an earlier one of the same name.
 """
 
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple, NoReturn, cast
 
 from windvane.errors import FeatureError
@@ -22,6 +25,9 @@ from windvane.features.hashing import CATEGORY_VALUE
 
 MAX_NUMBERS = 4096  # of the context or of one action, counting each element of an array
 MAX_FLOAT = sys.float_info.max  # a Python int can be larger
+
+SHORTEST_TIME = len("2026-11-18T14:05")
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 JsonObjects = Sequence[Mapping[str, object]]
 
@@ -54,9 +60,14 @@ class FeatureList:
             if namespace is not None:
                 name = f"{namespace}.{name}"
             if type(value) is str:
-                names.append(f"{name}={value}")
-                numbers.append(CATEGORY_VALUE)
+                categories = name_categories(name, value)
+                names += categories
+                numbers += [CATEGORY_VALUE] * len(categories)
             elif type(value) is float or type(value) is int:
+                if value != value:  # NaN
+                    names.append(f"{name}=missing")
+                    numbers.append(CATEGORY_VALUE)
+                    continue
                 if not -MAX_FLOAT <= value <= MAX_FLOAT:
                     self._refuse(name, "must be a finite number", _format_number(value))
                 names.append(name)
@@ -70,7 +81,10 @@ class FeatureList:
                 self._read_object(name, value)
             elif type(value) is dict:
                 self._refuse(name, "must not be an object, because it is inside a namespace")
-            elif value is not None:
+            elif value is None:
+                names.append(f"{name}=missing")
+                numbers.append(CATEGORY_VALUE)
+            else:
                 demand = "must be a string, number, boolean, list, object or null"
                 self._refuse(name, demand, type(value).__name__)
 
@@ -93,6 +107,17 @@ class FeatureList:
 
     def _refuse(self, name: str, demand: str, got: str = "") -> NoReturn:
         _refuse(self.owner, f"{name[:100]} {demand}", got)
+
+
+def name_categories(name: str, text: str) -> tuple[str, ...]:
+    """Name the category of a text, or the hour and the weekday of a date with a time."""
+    if len(text) < SHORTEST_TIME or text[4] != "-" or text[10] not in "T ":
+        return (f"{name}={text}",)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return (f"{name}={text}",)
+    return f"{name}:hour={time.hour}", f"{name}:weekday={WEEKDAYS[time.weekday()]}"
 
 
 def _merge_objects(owner: str, objects: JsonObjects) -> dict[str, object]:
@@ -137,11 +162,15 @@ def label_parts(
 ) -> list[str]:
     """List the label of each part of a side, "context" or "action".
 
-    Arrays of more than `array_size` numbers have so many parts, unless it is 0.
+    A single number has two parts: its value and its bin. Arrays of more than `array_size` numbers
+    have so many parts, unless it is 0.
     """
-    labels = []
+    labels, place = [], 0
     for name, length in zip(features.names, features.sizes(), strict=True):
         size = min(length, array_size or length)
+        if length == 1 and features.numbers[place] != CATEGORY_VALUE:
+            size = 2
+        place += length
         label = side + name[3:] if name.startswith("_id=") else f"{side}.{name}"
         labels += [label if with_category else label.partition("=")[0]] * size
     return labels

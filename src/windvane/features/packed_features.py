@@ -20,7 +20,7 @@ from windvane import validation
 from windvane.errors import FeatureError, SettingError
 from windvane.features.crossings import name_namespace
 from windvane.features.hashing import CATEGORY_VALUE, hash_name, hash_rows
-from windvane.features.json_reader import MAX_NUMBERS, FeatureList, JsonObjects
+from windvane.features.json_reader import MAX_NUMBERS, FeatureList, JsonObjects, name_categories
 from windvane.features.request_reader import (
     PLAIN_NAMES,
     PLAIN_TYPES,
@@ -256,8 +256,8 @@ def _hash_namespace(feature: str) -> bytes:
 
 @lru_cache(maxsize=2**14)
 def _hash_text_label(name: str, text: str) -> bytes:
-    """Hash the category of a text, or nothing if its name begins with an underscore."""
-    return b"" if name[:1] == "_" else _hash_label(f"{name}={text}")
+    """Hash the categories of a text, or nothing if its name begins with an underscore."""
+    return b"" if name[:1] == "_" else b"".join(map(_hash_label, name_categories(name, text)))
 
 
 @lru_cache(maxsize=2**14)

@@ -1,11 +1,14 @@
 """Read a request of a Python program: contexts and actions as dicts, with values of NumPy."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from windvane.errors import ArmsError, FeatureError, shorten
+from windvane.features.json_reader import WEEKDAYS
 from windvane.types import Places
 
 Features = Mapping[str, object]
@@ -59,7 +62,7 @@ def read_offered_action(action: str | Features) -> OfferedAction:
 
 
 def _to_json(features: Features) -> dict[str, object]:
-    """Replace arrays and numbers of NumPy, tuples, and texts of other classes by what JSON has."""
+    """Replace values of NumPy, tuples, times and texts of other classes by what JSON has."""
     if type(features) is dict:
         if PLAIN_NAMES.issuperset(map(type, features)) and PLAIN_TYPES.issuperset(
             map(type, features.values())
@@ -92,7 +95,13 @@ def _to_json_value(value: object) -> object:
 
 def _to_json_scalar(value: object) -> object:
     if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
+        value = (value.astype("M8[us]") if value.dtype == "M8[ns]" else value).tolist()
+    if isinstance(value, datetime):
+        return value.isoformat() if value == value else None  # NaT of pandas is not itself
+    if isinstance(value, date):
+        return WEEKDAYS[value.weekday()]
+    if isinstance(value, Decimal):
+        return float(value)
     return str.__str__(value) if isinstance(value, str) else value
 
 

@@ -112,19 +112,16 @@ def test_dashboard_shows_the_played_loop(
     page.close()
 
 
-def test_dashboard_shows_which_half_life_predicts_best(browser: "Browser", played: str) -> None:
+def test_dashboard_shows_what_is_drifting(browser: "Browser", played: str) -> None:
     page = browser.new_page()
     page.goto(played)
-    rows = page.locator("#half-lives dt")
+    rows = page.locator("#moving dt")
     rows.first.wait_for()
-    assert rows.all_inner_texts() == [
-        *("1 hour", "6 hours", "1 day", "4 days", "14 days", "90 days", "never")
-    ]
-    assert page.locator("#half-lives dt strong").count() == 1  # the leader
-    shares = page.locator("#half-lives dd.amount").all_inner_texts()
-    assert sum(float(share.removesuffix(" %")) for share in shares) == pytest.approx(100, abs=2)
+    assert "action" in " ".join(rows.all_inner_texts())
+    texts = page.locator("#moving dd.amount").all_inner_texts()
+    assert all("% after 3" in text for text in texts)  # 30, 300 or 3,000 rewards
+    assert "parts that fade after 30, 300" in page.locator("#forgetting .answer").inner_text()
     note = page.locator("#half-life-note").inner_text()
-    assert note.startswith("The lead ")
     assert "Rewards differ from their predictions by 0." in note
     page.close()
 

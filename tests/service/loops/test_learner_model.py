@@ -7,7 +7,6 @@ import pytest
 
 from monitoring_helpers import create_loop
 from policy_access import read_bits
-from service_helpers import make_service
 from windvane.beliefs.bank.bank import MAX_PLACES
 from windvane.beliefs.bank.layout import LOSS
 from windvane.service.loops.learner_model import SUMMARY_SIZE
@@ -21,7 +20,6 @@ from windvane.service.store.log import Store
 from windvane.service.store.rows import DecisionRow
 from windvane.service.store.writer.decision_operations import PutDecision
 from windvane.service.store.writer.loop_operations import (
-    PutHalfLifeChange,
     PutSettings,
     PutSnapshot,
 )
@@ -173,12 +171,11 @@ def estimate(loop: Loop) -> list[float]:
     return loop.model.estimate_actions(request.context_features, request.actions)
 
 
-def test_a_fixed_half_life_starts_from_the_nearest_one(store: Store) -> None:
+def test_a_fixed_half_life_starts_from_what_never_fades(store: Store) -> None:
     loop = create_loop(store, LoopSettings())
     play(store, loop, range(100), period=30)
     bank = loop.model.learner.bank
-    column = bank.rules.half_lives.tolist().index(4 * DAY)
-    bank.lead = bank.lead._replace(column=column)
+    bank.leader = bank.sparse_count - 1
     expected = estimate(loop)
     change_settings(store, loop, {"halfLife": "5 days"})
     assert set(loop.model.learner.bank.rules.half_lives.tolist()) == {5 * DAY}
@@ -186,18 +183,19 @@ def test_a_fixed_half_life_starts_from_the_nearest_one(store: Store) -> None:
 
 
 @pytest.mark.parametrize("fixed", ["1 day", "never", "200 rounds"])
-def test_all_half_lives_start_from_a_fixed_one(store: Store, fixed: str) -> None:
+def test_all_beliefs_start_from_a_fixed_half_life(store: Store, fixed: str) -> None:
     loop = create_loop(store, LoopSettings(half_life=fixed))
     play(store, loop, range(100), period=30)
     expected = estimate(loop)
     assert max(map(abs, expected)) > 0.05
     change_settings(store, loop, {"halfLife": "auto"})
     bank = loop.model.learner.bank
-    assert bank.leader_half_life == {"1 day": DAY}.get(fixed, np.inf)
     assert not bank.bank.judgements[:, LOSS].any()
-    prior = bank.rules.first_priors[bank.lead.column]
-    for column in np.flatnonzero(bank.rules.first_priors == prior).tolist():
-        bank.lead = bank.lead._replace(column=column)
+    assert bank.rules.half_lives[bank.rules.starts[bank.leader]] == np.inf
+    priors = bank.rules.first_priors[bank.rules.starts[:-1]]
+    is_single = np.diff(bank.rules.starts) == 1
+    for belief in np.flatnonzero(is_single & (priors == priors[bank.leader])).tolist():
+        bank.leader = belief
         assert estimate(loop) == pytest.approx(expected, abs=1e-12)
 
 
@@ -258,32 +256,23 @@ def test_summaries_have_about_the_distance_of_the_weights(store: Store) -> None:
     assert np.linalg.norm(summary) == pytest.approx(loop.model.compute_norm(), rel=0.3)
 
 
-async def test_a_change_of_the_leading_half_life_is_in_the_log_once(store: Store) -> None:
+def test_speeds_say_what_moves(store: Store) -> None:
     loop = create_loop(store, LoopSettings(seed=1))
     play(store, loop, range(400), period=48)
-    changes = list(loop.state.unwritten_changes)
-    assert changes
-    service, writer = make_service(store)
-    await service.write_half_life_changes(loop)
-    assert store.list_half_life_changes(loop.id) == changes
-    again = service.loops["home"]  # it has learned the whole log
-    assert again.state.unwritten_changes == changes
-    await service.save_snapshot(again)
-    assert writer.counts["PutHalfLifeChange"] == 2 * len(changes)
-    assert store.list_half_life_changes(loop.id) == changes
-    assert Loop(store.list_loops()[0], store).state.unwritten_changes == []
-    state = loop.model.describe_learning()
-    assert state.half_lives[state.leader] == changes[-1].seconds == loop.model.half_life
-    assert state.losses[state.leader] <= min(state.losses) + 1.0
-    lead = loop.model.learner.bank.lead
-    assert 0 < lead.lesson <= 400
-    assert (lead.at, state.in_rounds) == (changes[-1].at // HOUR_US * 3600.0, False)
+    request = make_request(3)
+    speeds = loop.model.measure_speeds([(request.context_features, request.actions)], 1000)
+    assert {each.name for each in speeds} > {"action", "context.sky × action", "context.sky"}
+    assert loop.model.speeds.tolist() == [30.0, 300.0, 3000.0, np.inf]
+    for each in speeds:
+        assert len(each.shares) == 4
+        assert sum(each.shares) == pytest.approx(1.0)
+        assert min(each.shares) >= 0.0
+    assert loop.model.half_life is None
+    assert loop.model.measure_speeds([(request.context_features, request.actions)], 0) == []
 
 
-def test_never_is_a_half_life_without_seconds(store: Store) -> None:
-    loop = create_loop(store, LoopSettings())
-    store.write(PutHalfLifeChange(loop.id, 7, 9, None))
-    assert store.list_half_life_changes(loop.id) == [(7, 9, None)]
+def test_a_fixed_half_life_is_that_of_the_model(store: Store) -> None:
+    assert create_loop(store, LoopSettings(half_life="2 days")).model.half_life == 172_800.0
 
 
 class Size(NamedTuple):
@@ -291,7 +280,7 @@ class Size(NamedTuple):
     lessons: int
 
 
-@pytest.mark.parametrize("size", [Size(10, 1000), Size(90_000, 5097)])
+@pytest.mark.parametrize("size", [Size(10, 1000), Size(90_000, 5800)])
 def test_a_large_belief_is_stored_less_often(store: Store, size: Size) -> None:
     loop = create_loop(store, LoopSettings())
     loop.model.learner.bank.weight_count = size.weights

@@ -93,7 +93,7 @@ def test_what_the_belief_depends_on_cannot_change(changes: dict[str, object]) ->
 
 def test_a_new_loop_finds_its_half_life() -> None:
     assert LoopSettings.from_names({}) == LoopSettings()
-    assert (LoopSettings().half_life, LoopSettings().exploration_percentage) == ("auto", 0.02)
+    assert (LoopSettings().half_life, LoopSettings().exploration_percentage) == ("auto", 0.01)
     assert LoopSettings(half_life="1 day").merge({"halfLife": "auto"}) == LoopSettings()
 
 

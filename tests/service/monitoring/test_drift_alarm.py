@@ -38,7 +38,7 @@ def play_loop(seed: int, turn: int) -> Floats:
         choice = model.rank(contexts[time], actions, range(len(DRINKS)), moment.at_us)
         good = time + (2 if k >= turn else 0)
         value = float(generator.random() < (0.7 if choice.chosen == good else 0.1))
-        errors[k] = value - model.predict(choice.features, moment)
+        errors[k] = value - model.predict_slowly(choice.features, moment)
         model.learn(choice.features, value, moment)
     return errors
 

@@ -1,7 +1,10 @@
-"""The belief bank of a learner: beliefs of several half-lives, judged by prediction.
+"""The belief bank of a learner: several beliefs that learn the same lessons, judged by prediction.
 
-Each half-life has two beliefs, one with a loose and one with a tight first prior precision. If the
-half-lives change, `transfer_beliefs` continues with all that was learned.
+If no half-life is fixed, time is counted in lessons, and the beliefs of `AUTO_BELIEFS` differ in
+how a weight may move: as a sum of components that fade at different speeds, as one that never
+fades, or as one that forgets everything. Each has a loose and a tight form, by its first prior
+precisions. Two dense beliefs join them while features are few. If the beliefs change,
+`transfer_beliefs` continues with all that was learned.
 """
 
 import math
@@ -13,27 +16,77 @@ import numpy as np
 from windvane import persistence, validation
 from windvane._numba.compilation import call_directly
 from windvane._numba.instructions import make_aligned_zeros
-from windvane.beliefs.bank.choosing import Ranking, copy_column, predict_means, rank_actions
-from windvane.beliefs.bank.feature_parts import COUNT, SQUARES, PackedSides, Scales
+from windvane.beliefs.bank.choosing import Ranking, copy_columns, predict_means, rank_actions
+from windvane.beliefs.bank.dense import (
+    count_dense_numbers,
+    end_dense_beliefs,
+    explain_densely,
+    export_dense,
+    has_room,
+    make_dense_beliefs,
+    make_dense_room,
+    restore_dense,
+)
+from windvane.beliefs.bank.feature_parts import (
+    COUNT,
+    SCALE_SIZE,
+    SQUARES,
+    PackedSides,
+    Parts,
+    Scales,
+    make_parts,
+)
 from windvane.beliefs.bank.layout import (
     LOSS,
+    MAX_LOSS,
+    MEAN_REWARD,
     Bank,
     BankRules,
-    build_lesson_row,
+    build_row,
+    compute_contributions,
     compute_noise,
 )
 from windvane.beliefs.bank.learning import amend_lesson, learn_lesson
 from windvane.beliefs.diagonal.kernels import PRECISION
-from windvane.beliefs.diagonal.weight_table import EMPTY, move_keys
+from windvane.beliefs.diagonal.weight_table import ABSENT, EMPTY, move_keys
 from windvane.types import Booleans, Floats, Places, UnsignedIntegers
 
-HOUR = 3600.0
-DAY = 24 * HOUR
-HALF_LIVES = (HOUR, 6 * HOUR, DAY, 4 * DAY, 14 * DAY, 90 * DAY, math.inf)
-FIRST_PRIORS = (0.3, 3.0)  # prior precisions of weights before any lesson: loose and tight
-EXPLORATION_SHARE = 1.0  # of the noise: the scale of exploration
+NEVER = math.inf
+
+
+class Component(NamedTuple):
+    """A component of the weights of a belief."""
+
+    half_life: float  # lessons, rounds or seconds
+    first_prior: float  # the prior precision of weights before any lesson
+
+
+Components = tuple[Component, ...]
+LOOSE, TIGHT = 0.3, 3.0
+AUTO_BELIEFS: tuple[Components, ...] = (
+    (
+        *(Component(30.0, 3.0), Component(300.0, 1.0)),
+        *(Component(3000.0, LOOSE), Component(NEVER, 0.1)),
+    ),
+    (
+        *(Component(30.0, 30.0), Component(300.0, 10.0)),
+        *(Component(3000.0, 5.0), Component(NEVER, TIGHT)),
+    ),
+    (Component(250.0, LOOSE),),
+    (Component(250.0, TIGHT),),
+    (Component(1000.0, LOOSE),),
+    (Component(1000.0, TIGHT),),
+    (Component(3000.0, LOOSE),),
+    (Component(3000.0, TIGHT),),
+    (Component(NEVER, LOOSE),),
+    (Component(NEVER, TIGHT),),
+)
+DENSE_PRIOR = 0.3  # the prior precision of the weights of the dense belief that never fades
+DENSE_COMPONENTS = (Component(300.0, 1.0), Component(NEVER, 0.5))  # of the one that moves
+DENSE_COUNT = 2
+EXPLORATION_SHARE = 1.2  # of the noise: the scale of exploration
 NOISE_MEMORY = 1000.0  # lessons over which the noise is estimated
-LEAD_MARGIN = 1.0  # nats by which another half-life must predict better to take the lead
+LEAD_MARGIN = 1.0  # nats by which another belief must predict better to take the lead
 FIRST_PLACES = 256  # of the hash tables
 MAX_PLACES = 2**17
 MAX_GROUP_PLACES = 2**14
@@ -45,40 +98,52 @@ _predict_means = call_directly(predict_means)
 _learn_lesson = call_directly(learn_lesson)
 
 
-class Column(NamedTuple):
-    """One belief of the bank."""
-
-    half_life: float  # seconds
-    first_prior: float
-
-
-class Lead(NamedTuple):
-    """The half-life that leads, and since when."""
-
-    column: int
-    lesson: int  # how many lessons had been learned
-    at: float  # the time of the newest decision then
-
-
 class LeaderCopy(NamedTuple):
-    """A copy of the column that leads, made by `copy_column`; empty if there is none."""
+    """A copy of the belief that leads, made by `copy_columns`; empty if there is none."""
 
-    column: int
-    sums: Floats  # (places + 1, 2)
+    belief: int
+    sums: Floats  # (places + 1, 2, components)
 
 
-NO_LEADER_COPY = LeaderCopy(-1, np.empty((0, 2)))
+NO_LEADER_COPY = LeaderCopy(-1, np.empty((0, 2, 1)))
+
+
+class Explanation(NamedTuple):
+    """What entries add to a prediction; the first one is the level of rewards."""
+
+    pairs: Places  # (n, 2): the part of the context and of the action, or ABSENT
+    amounts: Floats  # (n, components)
+
+
+def _list_pairs(parts: Parts) -> Places:
+    """List the parts of each entry of a row, in the order of `build_row`."""
+    first, last = parts.ends.tolist()
+    values, masks = parts.values, parts.masks
+    alone = [(j, ABSENT) if j < first else (ABSENT, j) for j in range(last) if values[j] != 0.0]
+    crossed = [
+        (j, i)
+        for i in range(first, last)
+        for j in range(first)
+        if values[i] * values[j] != 0.0 and masks[i] & masks[j]
+    ]
+    return np.array([(ABSENT, ABSENT), *alone, *crossed])
+
+
+def fix_half_life(half_life: float) -> tuple[Components, ...]:
+    """Return the beliefs of a fixed half-life."""
+    return tuple((Component(half_life, prior),) for prior in (LOOSE, TIGHT))
 
 
 class BeliefBank:
-    """Beliefs of different half-lives that learn the same lessons; one of them leads."""
+    """Beliefs that learn the same lessons; one of them leads."""
 
-    def __init__(self, half_lives: Sequence[float], floor: float) -> None:
-        columns = [Column(each, prior) for each in half_lives for prior in FIRST_PRIORS]
-        count = len(columns)
+    def __init__(self, beliefs: Sequence[Components], floor: float) -> None:
+        components = [component for belief in beliefs for component in belief]
+        count = len(components)
         self.rules = BankRules(
-            half_lives=np.array([column.half_life for column in columns]),
-            first_priors=np.array([column.first_prior for column in columns]),
+            half_lives=np.array([component.half_life for component in components]),
+            first_priors=np.array([component.first_prior for component in components]),
+            starts=np.cumsum([0, *map(len, beliefs)]),
             share=EXPLORATION_SHARE,
             floor=floor,
             noise_memory=NOISE_MEMORY,
@@ -88,55 +153,55 @@ class BeliefBank:
             keys=make_aligned_zeros((FIRST_PLACES,), np.uint64),
             sums=make_aligned_zeros((FIRST_PLACES, 2, count), np.float64),
             origins=np.zeros(count),
-            judgements=np.zeros((count, 3)),
-            leader_errors=np.zeros(2),
+            judgements=np.zeros((len(beliefs) + DENSE_COUNT, 3)),
+            leader_errors=np.zeros(3),
+            level=np.zeros(2),
             group_keys=make_aligned_zeros((FIRST_PLACES,), np.uint64),
             evidence=make_aligned_zeros((FIRST_PLACES, 2, count), np.float64),
         )
+        self.dense = make_dense_beliefs(
+            1.0 / DENSE_PRIOR,
+            np.array([1.0 / component.first_prior for component in DENSE_COMPONENTS]),
+            np.array([component.half_life for component in DENSE_COMPONENTS]),
+        )
+        if beliefs is not AUTO_BELIEFS:
+            self._end_dense_beliefs()
         self.scales = Scales(
             make_aligned_zeros((FIRST_PLACES,), np.uint64),
-            make_aligned_zeros((FIRST_PLACES, 3), np.float64),
+            make_aligned_zeros((FIRST_PLACES, SCALE_SIZE), np.float64),
         )
         self.weight_count = 0
         self.group_count = 0
         self.scale_count = 0
         self.lessons = 0
         self.newest = -math.inf  # time of the newest decision that was learned
-        self.lead = Lead(count - 1, 0, 0.0)
+        self.leader = len(beliefs) - 1
         self.max_places = MAX_PLACES  # of the table of weights
         self.leader_copy = NO_LEADER_COPY  # what ranks read
 
     @property
-    def leader_half_life(self) -> float:
-        """The half-life that leads, in seconds."""
-        return float(self.rules.half_lives[self.lead.column])
+    def sparse_count(self) -> int:
+        """How many beliefs are not dense."""
+        return len(self.rules.starts) - 1
 
     @property
     def noise(self) -> float:
         """The estimated standard deviation of the noise, by the belief that leads."""
-        return float(compute_noise(self.bank, self.lead.column))
+        return float(compute_noise(self.bank, self.leader))
 
     def count_bytes(self) -> int:
         """Count the bytes of all arrays."""
-        return sum(array.nbytes for array in (*self.bank, *self.scales, self.leader_copy.sums))
+        arrays = (*self.bank, *self.scales, self.leader_copy.sums)
+        return sum(array.nbytes for array in arrays) + 8 * count_dense_numbers(self.dense)
 
     def rank(self, sides: PackedSides, places: Places, at: float, key: int, round_: int) -> Ranking:
         """Choose among the actions at `places`."""
         self.prepare()
         when = float(max(at, self.newest))
         when = when if math.isfinite(when) else 0.0
-        column, leader_sums = self.leader_copy
         return _rank_actions(
-            self.rules,
-            self.bank,
-            leader_sums,
-            self.scales,
-            sides,
-            places,
-            column,
-            when,
-            key,
-            round_,
+            *(self.rules, self.bank, self.dense, self.leader_copy.sums, self.scales, sides),
+            *(places, self.leader, when, key, round_),
         )
 
     @property
@@ -151,47 +216,86 @@ class BeliefBank:
         `prepare`.
         """
         when = float(max(at, self.now))
-        bank, column, leader_copy = self.bank, self.lead.column, self.leader_copy
-        if leader_copy.column != column or len(leader_copy.sums) != len(bank.keys) + 1:
-            leader_copy = LeaderCopy(column, copy_column(bank.sums, column))
-        return _predict_means(self.rules, bank, leader_copy.sums, self.scales, sides, column, when)
+        bank, leader_copy = self.bank, self.leader_copy
+        if not self._is_current(leader_copy):
+            leader_copy = self._copy_leader()
+        return _predict_means(
+            *(self.rules, bank, self.dense, leader_copy.sums, self.scales, sides),
+            *(self.leader, when),
+        )
 
-    def learn(self, sides: PackedSides, reward: float, at: float) -> bool:
-        """Learn the reward of a context and one action; returns whether the lead changed."""
+    def predict_slowly(self, sides: PackedSides, at: float) -> float:
+        """Predict the reward of a context with one action by the loose belief of longest memory."""
+        belief, when = self.sparse_count - 2, float(max(at, self.now))
+        row = build_row(make_parts(sides, self.scales))
+        amounts = compute_contributions(self.rules, self.bank, belief, when, row)
+        return float(self.bank.level[MEAN_REWARD] + amounts.sum())
+
+    @property
+    def parts_belief(self) -> int:
+        """The belief that shows what moves: the better one of those with most components."""
+        counts = np.diff(self.rules.starts)
+        losses = np.where(counts == counts.max(), self.bank.judgements[: len(counts), LOSS], np.inf)
+        return int(losses.argmin())
+
+    def explain(self, sides: PackedSides, at: float, belief: int) -> "Explanation":
+        """Split the prediction of a context with one action by a belief into what entries add."""
+        parts, when = make_parts(sides, self.scales), float(max(at, self.now))
+        level = np.array([[self.bank.level[MEAN_REWARD]]])
+        if belief >= self.sparse_count:
+            state = self.dense.still if belief == self.sparse_count else self.dense.moving
+            places, amounts = explain_densely(self.dense, state, parts, when)
+            pairs = np.column_stack([places, np.full(len(places), parts.ends[1] - 1)])
+        else:
+            pairs = _list_pairs(parts)
+            row = build_row(parts)
+            amounts = compute_contributions(self.rules, self.bank, belief, when, row)
+        amounts = np.vstack([np.pad(level, ((0, 0), (amounts.shape[1] - 1, 0))), amounts])
+        return Explanation(np.vstack([[ABSENT, ABSENT], pairs]), amounts)
+
+    def learn(self, sides: PackedSides, reward: float, at: float) -> None:
+        """Learn the reward of a context and one action."""
         reward, at = float(reward), float(at)
         self._advance(at)
-        self._make_scale_room(sides.numbers.size)
-        column, origin = self.lead.column, self.bank.origins[self.lead.column]
+        self._make_scale_room(sides.numbers.size + 1)
+        leader = self.leader
         while True:
             room, group_room = self._count_room()
             scale_room = int(MAX_FILL * len(self.scales.keys)) - self.scale_count
+            origins = self.bank.origins.copy()
+            known = (self.rules, self.bank, self.dense, self._get_leader_sums(), leader)
             learned = _learn_lesson(
-                *(self.rules, self.bank, self._get_leader_sums(), column, sides, self.scales),
-                *(reward, at, self.newest, room, group_room, scale_room),
+                *known, sides, self.scales, reward, at, self.newest, room, group_room, scale_room
             )
-            if learned.size <= room:
+            needed = learned.dense_parts, learned.dense_actions
+            if needed[0] and not has_room(self.dense, *needed):
+                self._make_dense_room(*needed)
+                leader = self.leader
+            elif learned.size <= room:
                 break
-            self._make_room(learned.size)
-        if self.bank.origins[column] != origin:  # all sums of the column were scaled
+            else:
+                self._make_room(learned.size)
+        if not np.array_equal(self.bank.origins, origins):  # the sums of a column were scaled
             self.leader_copy = NO_LEADER_COPY
         self.weight_count += learned.weights
         self.group_count += learned.groups
         self.scale_count += learned.scales
         self.lessons += 1
-        return learned.best != column and self._follow(learned.best)
+        if learned.best != leader:
+            self.leader, self.leader_copy = learned.best, NO_LEADER_COPY
 
     def amend(self, sides: PackedSides, more: float, at: float) -> None:
         """Add to the reward of an earlier lesson."""
         self._advance(at)
-        row = build_lesson_row(sides, self.scales)
-        self._make_room(row.keys.size)
-        leader_sums, origin = self._get_leader_sums(), self.bank.origins[self.lead.column]
+        parts = make_parts(sides, self.scales)
+        context, all_parts = parts.ends.tolist()
+        self._make_room(1 + all_parts + context * (all_parts - context))
+        leader_sums = self._get_leader_sums()
         self.weight_count += amend_lesson(
-            *(self.rules, self.bank, leader_sums, self.lead.column, row),
+            *(self.rules, self.bank, self.dense, leader_sums, self.leader, parts),
             *(more, at, self.newest),
         )
-        if self.bank.origins[self.lead.column] != origin:
-            self.leader_copy = NO_LEADER_COPY
+        self.leader_copy = NO_LEADER_COPY
 
     def export_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         """Return the state as a saved file holds it; the tables without their empty places."""
@@ -200,14 +304,16 @@ class BeliefBank:
         header = {
             "lessons": self.lessons,
             "newest": self.newest if math.isfinite(self.newest) else None,
-            "lead": list(self.lead),
+            "leader": self.leader,
         }
         return header, {
+            **export_dense(self.dense),
             "weight_keys": self.bank.keys[is_taken],
             "weight_sums": self.bank.sums[is_taken],
             "origins": self.bank.origins.copy(),
             "judgements": self.bank.judgements.copy(),
             "lead_errors": self.bank.leader_errors.copy(),
+            "level": self.bank.level.copy(),
             "group_keys": self.bank.group_keys[is_group],
             "evidence": self.bank.evidence[is_group],
             "scale_keys": self.scales.keys[is_scaled],
@@ -216,19 +322,20 @@ class BeliefBank:
 
     def restore_state(self, header: persistence.Header, arrays: persistence.Arrays) -> None:
         """Take over a saved state if it fits; raise ValueError if it does not."""
-        columns = self.rules.half_lives.size
+        columns, beliefs = self.rules.half_lives.size, len(self.bank.judgements)
         weights, scales = len(arrays["weight_keys"]), len(arrays["scale_keys"])
         groups = len(arrays["group_keys"])
         shapes = {
             "weight_keys": ((weights,), np.uint64),
             "weight_sums": ((weights, 2, columns), np.float64),
             "origins": ((columns,), np.float64),
-            "judgements": ((columns, 3), np.float64),
-            "lead_errors": ((2,), np.float64),
+            "judgements": ((beliefs, 3), np.float64),
+            "lead_errors": ((3,), np.float64),
+            "level": ((2,), np.float64),
             "group_keys": ((groups,), np.uint64),
             "evidence": ((groups, 2, columns), np.float64),
             "scale_keys": ((scales,), np.uint64),
-            "scales": ((scales, 3), np.float64),
+            "scales": ((scales, SCALE_SIZE), np.float64),
         }
         for name, (shape, kind) in shapes.items():
             array = arrays[name]
@@ -238,9 +345,11 @@ class BeliefBank:
                 raise ValueError(f"its array {name} has a number that is not finite")
             if kind is np.uint64 and (len(np.unique(array)) < len(array) or (array == EMPTY).any()):
                 raise ValueError(f"its array {name} has a key twice")
-        column, lesson, at = header["lead"]
+        dense = restore_dense(self.dense, arrays)
+        leader = validation.whole("load", "leader", header["leader"], least=0)
+        most = beliefs if len(dense.newest) else self.sparse_count
         if (
-            column not in range(columns)
+            leader >= most
             or weights > MAX_FILL * MAX_PLACES
             or groups > MAX_FILL * MAX_GROUP_PLACES
             or scales > MAX_FILL * MAX_SCALE_PLACES
@@ -258,7 +367,7 @@ class BeliefBank:
             raise ValueError("its sums cannot be those of any lessons")
         self.lessons = validation.whole("load", "lessons", header["lessons"], least=0)
         self.newest = newest
-        self.lead = Lead(column, validation.whole("load", "lead", lesson, least=0), float(at))
+        self.leader, self.dense = leader, dense
         width = 2 * columns
         keys, sums = _fill(arrays["weight_keys"], arrays["weight_sums"].reshape(weights, width))
         group_keys, evidence = _fill(
@@ -270,6 +379,7 @@ class BeliefBank:
             arrays["origins"].copy(),
             arrays["judgements"].copy(),
             arrays["lead_errors"].copy(),
+            arrays["level"].copy(),
             group_keys,
             evidence.reshape(len(group_keys), 2, columns),
         )
@@ -278,15 +388,24 @@ class BeliefBank:
         self.leader_copy = NO_LEADER_COPY
 
     def prepare(self) -> None:
-        """Copy the sums of the leader's column, unless the copy is up to date."""
-        if self.leader_copy.column != self.lead.column:
-            self.leader_copy = LeaderCopy(
-                self.lead.column, copy_column(self.bank.sums, self.lead.column)
-            )
+        """Copy the sums of the leader, unless the copy is up to date."""
+        if not self._is_current(self.leader_copy):
+            self.leader_copy = self._copy_leader()
+
+    def _is_current(self, copy: LeaderCopy) -> bool:
+        return copy.belief == self.leader and (
+            self.leader >= self.sparse_count or len(copy.sums) == len(self.bank.keys) + 1
+        )
+
+    def _copy_leader(self) -> LeaderCopy:
+        if self.leader >= self.sparse_count:  # dense beliefs need no copy
+            return NO_LEADER_COPY._replace(belief=self.leader)
+        first, end = self.rules.starts[self.leader : self.leader + 2]
+        return LeaderCopy(self.leader, copy_columns(self.bank.sums, first, end))
 
     def _get_leader_sums(self) -> Floats:
-        """Return the copy of the leader's column, so that it learns too, or nothing."""
-        if self.leader_copy.column != self.lead.column:
+        """Return the copy of the leader, so that it learns too, or nothing."""
+        if not self._is_current(self.leader_copy):
             self.leader_copy = NO_LEADER_COPY
         return self.leader_copy.sums
 
@@ -295,15 +414,18 @@ class BeliefBank:
             self.bank.origins[:] = at
         self.newest = max(self.newest, at)
 
-    def _follow(self, best: int) -> bool:
-        """Let another column lead; returns whether it has another half-life."""
-        half_life = self.leader_half_life
-        self.lead = self.lead._replace(column=best)
-        self.leader_copy = NO_LEADER_COPY
-        if self.leader_half_life == half_life:  # with another first prior precision
-            return False
-        self.lead = Lead(best, self.lessons, self.newest)
-        return True
+    def _make_dense_room(self, parts: int, actions: int) -> None:
+        """Grow the dense beliefs; if there are too many parts or actions, they end."""
+        self.dense = make_dense_room(self.dense, parts, actions)
+        if not len(self.dense.newest):
+            self._end_dense_beliefs()
+
+    def _end_dense_beliefs(self) -> None:
+        self.dense = end_dense_beliefs(self.dense)
+        losses = self.bank.judgements[:, LOSS]
+        losses[self.rules.starts.size - 1 :] = MAX_LOSS
+        if hasattr(self, "leader") and self.leader >= self.sparse_count:
+            self.leader = int(losses.argmin())
 
     def _count_room(self) -> tuple[int, int]:
         """Return the most entries of a row for which no table must grow, and of new groups."""
@@ -368,16 +490,13 @@ def _fill(keys: UnsignedIntegers, rows: Floats) -> tuple[UnsignedIntegers, Float
     return _move(keys, rows, np.ones(len(keys), np.bool_), places)
 
 
-LEAST_RATE = 1e-12  # 1/half-life, which tells never from the longest half-life
-
-
 def transfer_beliefs(old: BeliefBank, new: BeliefBank, now: float, has_same_clock: bool) -> None:
     """Let a new bank continue with all that an old one has learned.
 
-    Each half-life starts from the nearest one of the old bank, and the one nearest to the old
-    leader leads. Between clocks in rounds and in seconds, each starts from the old leader, and the
-    longest leads. `now` is the time of the newest decision on the clock of the new bank. The old
-    bank must not be used afterwards: the two share arrays.
+    Each belief of one component starts from the nearest such belief of the old bank, and so does
+    the component that never fades of the others; between different clocks, from the one with the
+    longest half-life. `now` is the time of the newest decision on the clock of the new bank. The
+    old bank must not be used afterwards: the two share arrays.
     """
     new.scales, new.lessons = old.scales, old.lessons
     new.weight_count, new.group_count, new.scale_count = (
@@ -386,40 +505,55 @@ def transfer_beliefs(old: BeliefBank, new: BeliefBank, now: float, has_same_cloc
     )
     half_lives, priors = new.rules.half_lives, new.rules.first_priors
     if has_same_clock and np.array_equal(half_lives, old.rules.half_lives):
-        new.bank, new.newest, new.lead = old.bank, old.newest, old.lead
+        new.bank, new.newest, new.leader = old.bank, old.newest, old.leader
+        new.dense = old.dense
         return
-    leader, leading_prior = old.leader_half_life, float(old.rules.first_priors[old.lead.column])
     sources: Places = np.array(
         [
-            find_column(old, half_life if has_same_clock else leader, prior)
+            find_single(old, half_life if has_same_clock else NEVER, prior)
             for half_life, prior in zip(half_lives.tolist(), priors.tolist(), strict=True)
         ]
     )
-    judgements = old.bank.judgements[sources]
+    is_blank = np.isfinite(half_lives) & np.repeat(
+        np.diff(new.rules.starts) > 1, np.diff(new.rules.starts)
+    )
+    columns = old.rules.starts[sources]
+    sums = (old.bank.sums * compute_fades(old))[:, :, columns]
+    evidence = old.bank.evidence[:, :, columns]
+    sums[:, :, is_blank], evidence[:, :, is_blank] = 0.0, 0.0
+    judgements = np.zeros_like(new.bank.judgements)
+    judgements[: new.sparse_count] = old.bank.judgements[sources[new.rules.starts[1:] - 1]]
     judgements[:, LOSS] = 0.0
     new.bank = Bank(
         keys=old.bank.keys,
-        sums=np.ascontiguousarray((old.bank.sums * compute_fades(old))[:, :, sources]),
+        sums=np.ascontiguousarray(sums),
         origins=np.full(len(half_lives), now),
         judgements=judgements,
         leader_errors=old.bank.leader_errors,
+        level=old.bank.level,
         group_keys=old.bank.group_keys,
-        evidence=np.ascontiguousarray(old.bank.evidence[:, :, sources]),
+        evidence=np.ascontiguousarray(evidence),
     )
-    longest = float(half_lives.max())
-    column = find_column(new, leader if has_same_clock else longest, leading_prior)
-    new.newest, new.lead = now, Lead(column, old.lessons, now)
+    new.newest = now
+    first = old.rules.starts[old.leader] if old.leader < old.sparse_count else -1
+    new.leader = find_single(new, NEVER, float(old.rules.first_priors[first]))
 
 
-def find_column(bank: BeliefBank, half_life: float, first_prior: float) -> int:
-    """Find the column of a first prior whose half-life is nearest on a logarithmic scale."""
-    rates = np.log(1.0 / bank.rules.half_lives + LEAST_RATE)
+LEAST_RATE = 1e-12  # 1/half-life, which tells never from the longest half-life
+
+
+def find_single(bank: BeliefBank, half_life: float, first_prior: float) -> int:
+    """Find the belief of one component that is nearest, by its half-life and then its prior."""
+    starts = bank.rules.starts
+    singles = np.flatnonzero(np.diff(starts) == 1)
+    half_lives, priors = bank.rules.half_lives[starts[singles]], bank.rules.first_priors
+    rates = np.log(1.0 / half_lives + LEAST_RATE)
     distances = np.abs(rates - math.log(1.0 / half_life + LEAST_RATE))
-    distances[bank.rules.first_priors != first_prior] = np.inf
-    return int(distances.argmin())
+    distances += 1e-3 * np.abs(np.log(priors[starts[singles]] / first_prior))
+    return int(singles[distances.argmin()])
 
 
 def compute_fades(bank: BeliefBank) -> Floats:
-    """Compute the factor by which the sums of each column have faded by now, (H,)."""
+    """Compute the factor by which the sums of each component have faded by now, (C,)."""
     fades: Floats = np.exp2((bank.bank.origins - bank.now) / bank.rules.half_lives)
     return fades

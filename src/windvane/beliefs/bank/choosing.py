@@ -1,7 +1,7 @@
 """Choose among the actions of a request: predict each by one belief of a bank, and explore.
 
-Only the column of that belief is read. It is therefore kept in an array of its own, `copy_column`,
-which takes a fourteenth of the memory of all columns and mostly stays in the cache of the
+Only the columns of that belief are read. They are therefore kept in an array of their own,
+`copy_columns`, which takes a part of the memory of all columns and mostly stays in the cache of the
 processor. Its last row is zero, for weights that were never learned. Parts that several actions
 share, such as a topic, are crossed with the context once. What each entry adds is summed in the
 order of the entries of an action's row, so the bits of a prediction do not depend on this.
@@ -16,12 +16,17 @@ from windvane import _random
 from windvane._numba.compilation import compiled, compiled_in_order
 from windvane._numba.instructions import load_ahead, load_four, store_at
 from windvane._random import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
-from windvane.beliefs.bank.feature_parts import PackedSides, Parts, Scales, make_parts
+from windvane.beliefs.bank.dense import DenseBeliefs, predict_actions_densely
+from windvane.beliefs.bank.feature_parts import COUNT, PackedSides, Parts, Scales, make_parts
+from windvane.beliefs.bank.feature_parts import SQUARES as SCALE_SQUARES
 from windvane.beliefs.bank.layout import (
     CONSTANT_KEY,
     CONSTANT_PRIOR,
     DETERMINED,
+    MEAN_REWARD,
+    REWARDS,
     SQUARES,
+    WEIGHTS,
     Bank,
     BankRules,
     compute_fade,
@@ -36,6 +41,7 @@ from windvane.beliefs.diagonal.weight_table import (
     PLACES_PER_GROUP,
     claim_key,
     find_group,
+    find_key,
     find_place,
 )
 from windvane.beliefs.full.choosing import choose_best
@@ -43,16 +49,18 @@ from windvane.beliefs.full.layout import HALF_NORMAL
 from windvane.beliefs.full.propensities import compute_envelope_shares, mix_evenly, score_at_level
 from windvane.types import Floats, Places, UnsignedIntegers
 
+IMAGINED_ERRORS = 10.0  # of the pooled noise, in the noise of one action
+LEAST_NOISE_SHARE = 0.5  # of the deviation of rewards: the least noise by which to explore
 AT_ONCE = 4  # parts of actions for which there is room while they are worked on; three are needed
 
 
-def copy_column(sums: Floats, column: int) -> Floats:
-    """Copy one column of the sums of all weights, (places + 1, 2); the last row is zero.
+def copy_columns(sums: Floats, first: int, end: int) -> Floats:
+    """Copy some columns of the sums of all weights, (places + 1, 2, n); the last row is zero.
 
     NumPy does this as fast as compiled code, and needs no compilation.
     """
-    copied = np.empty((len(sums) + 1, 2))
-    copied[:-1] = sums[:, :, column]
+    copied = np.empty((len(sums) + 1, 2, end - first))
+    copied[:-1] = sums[:, :, first:end]
     copied[-1] = 0.0
     return copied
 
@@ -82,16 +90,16 @@ def index_fields(fields: UnsignedIntegers) -> tuple[Places, UnsignedIntegers]:
 def tabulate_priors(
     rules: BankRules,
     bank: Bank,
-    column: int,
+    belief: int,
     action_fields: UnsignedIntegers,
     context_fields: UnsignedIntegers,
 ) -> Floats:
-    """Return the prior precisions of all pairs of fields, (actions' fields, context's fields).
+    """Return the prior precisions of all pairs of fields, (components, actions', context's).
 
     Row 0 is for fields of the context alone, column 0 for those of an action alone.
     """
-    priors = np.empty((action_fields.size, context_fields.size))
-    first, table, evidence = rules.first_priors[column], bank.group_keys, bank.evidence
+    first, count = rules.starts[belief], rules.starts[belief + 1] - rules.starts[belief]
+    priors = np.empty((count, action_fields.size, context_fields.size))
     for a in range(action_fields.size):
         for c in range(context_fields.size):
             if a == 0:
@@ -100,13 +108,17 @@ def tabulate_priors(
                 key = action_fields[a]
             else:
                 key = cross_keys(action_fields[a], context_fields[c])
-            place = np.uint64(find_place(table, key))
-            priors[a, c] = first
-            if place < np.uint64(table.size):
-                own = evidence[place]
-                determined, squares = own[DETERMINED, column], own[SQUARES, column]
-                priors[a, c] = compute_prior(determined, squares, first)
-    priors[0, 0] = CONSTANT_PRIOR
+            place = np.uint64(find_place(bank.group_keys, key))
+            for s in range(count):
+                own = rules.first_priors[first + s]
+                if place < np.uint64(bank.group_keys.size):
+                    evidence = bank.evidence[place]
+                    determined, squares = (
+                        evidence[DETERMINED, first + s],
+                        evidence[SQUARES, first + s],
+                    )
+                    own = compute_prior(determined, squares, own)
+                priors[s, a, c] = own if a + c > 0 else CONSTANT_PRIOR
     return priors
 
 
@@ -150,7 +162,7 @@ class Crossed(NamedTuple):
     counts: Places  # (lists,) without what fills them up
     keys: UnsignedIntegers  # (lists, n)
     values: Floats  # (lists, n)
-    priors: Floats  # (lists, actions' fields, n) prior precisions
+    priors: Floats  # (lists, components, actions' fields, n) prior precisions
 
 
 class Entries(NamedTuple):
@@ -189,7 +201,7 @@ def list_crossed(parts: Parts, numbers: Places, priors: Floats, masks: Places) -
     first = parts.ends[0]
     size = (first + 4) // 4 * 4
     keys, values = np.empty((masks.size, size), np.uint64), np.empty((masks.size, size))
-    own_priors = np.empty((masks.size, len(priors), size))
+    own_priors = np.empty((masks.size, priors.shape[0], priors.shape[1], size))
     counts, fields = np.empty(masks.size, np.int64), np.empty(size, np.int64)
     fields[0] = 0
     for number in range(masks.size):
@@ -202,9 +214,11 @@ def list_crossed(parts: Parts, numbers: Places, priors: Floats, masks: Places) -
                 count += 1
         for i in range(count, size):
             keys[number, i], values[number, i] = CONSTANT_KEY, 0.0
-        for a in range(len(priors)):
-            for i in range(size):
-                own_priors[number, a, i] = priors[a, fields[i]] if i < count else 1.0
+        for s in range(priors.shape[0]):
+            for a in range(priors.shape[1]):
+                for i in range(size):
+                    own = priors[s, a, fields[i]] if i < count else 1.0
+                    own_priors[number, s, a, i] = own
         counts[number] = count
     return Crossed(counts, keys, values, own_priors)
 
@@ -232,13 +246,13 @@ def find_places(
     for i in range(count):
         place = np.uint64(find_place(table, own.keys[at, i]))
         own.places[at, i] = place
-        load_ahead(leader_sums, np.uint64(2) * place)
+        load_ahead(leader_sums, np.uint64(2 * leader_sums.shape[2]) * place)
 
 
 @compiled_in_order
 def weigh_part(
     leader_sums: Floats,
-    fade: float,
+    fades: Floats,
     crossed: Crossed,
     number: int,
     field: int,
@@ -248,24 +262,29 @@ def weigh_part(
 ) -> None:
     """Compute what the entries of a part add to the mean and to the variance of their row."""
     room, count = crossed.keys.shape[1], crossed.counts[number]
-    at = row % AT_ONCE
-    for i in range(count):
-        own.sums[PRECISION, i] = leader_sums[own.places[at, i], PRECISION]
-        own.sums[MOMENT, i] = leader_sums[own.places[at, i], MOMENT]
-    prior, at = (number * crossed.priors.shape[1] + field) * room, row * room
-    for i in range(0, count, 4):
-        values = value * load_four(crossed.values, number * room + i)
-        precisions = fade * load_four(own.sums, i) + load_four(crossed.priors, prior + i)
-        moments = load_four(own.sums, room + i)
-        store_at(own.means, at + i, values * fade * moments / precisions)
-        store_at(own.variances, at + i, values * values / precisions)
+    at_once, at = row % AT_ONCE, row * room
+    for s in range(fades.size):
+        for i in range(count):
+            own.sums[PRECISION, i] = leader_sums[own.places[at_once, i], PRECISION, s]
+            own.sums[MOMENT, i] = leader_sums[own.places[at_once, i], MOMENT, s]
+        prior = ((number * fades.size + s) * crossed.priors.shape[2] + field) * room
+        for i in range(0, count, 4):
+            values = value * load_four(crossed.values, number * room + i)
+            precisions = fades[s] * load_four(own.sums, i) + load_four(crossed.priors, prior + i)
+            means = values * fades[s] * load_four(own.sums, room + i) / precisions
+            variances = values * values / precisions
+            if s > 0:
+                means = load_four(own.means, at + i) + means
+                variances = load_four(own.variances, at + i) + variances
+            store_at(own.means, at + i, means)
+            store_at(own.variances, at + i, variances)
 
 
 @compiled_in_order
 def weigh_parts_of_actions(
     bank: Bank,
     leader_sums: Floats,
-    fade: float,
+    fades: Floats,
     parts: Parts,
     crossed: Crossed,
     chosen: Places,
@@ -296,11 +315,11 @@ def weigh_parts_of_actions(
             number = 0 if step == 1 else numbers[step - 2]
             find_places(bank.keys, leader_sums, crossed.counts[number], own, step - 1)
         if step == 2:
-            weigh_part(leader_sums, fade, crossed, 0, 0, 1.0, own, 0)
+            weigh_part(leader_sums, fades, crossed, 0, 0, 1.0, own, 0)
         if step > 2:
             part, number = chosen[step - 3], numbers[step - 3]
             field, value = fields[part - parts.ends[0]], parts.values[part]
-            weigh_part(leader_sums, fade, crossed, number, field, value, own, step - 2)
+            weigh_part(leader_sums, fades, crossed, number, field, value, own, step - 2)
     return own
 
 
@@ -308,30 +327,55 @@ def weigh_parts_of_actions(
 def predict_means(
     rules: BankRules,
     bank: Bank,
+    dense: DenseBeliefs,
     leader_sums: Floats,
     scales: Scales,
     sides: PackedSides,
-    column: int,
+    belief: int,
     at: float,
 ) -> Floats:
     """Return the mean of every action of a request by one belief, (K,)."""
     parts = make_parts(sides, scales)
-    return predict_actions(rules, bank, leader_sums, column, at, parts)[0]
+    means, _ = predict_by(rules, bank, dense, leader_sums, belief, at, parts)
+    for k in range(means.size):
+        means[k] += bank.level[MEAN_REWARD]
+    return means
+
+
+@compiled_in_order
+def predict_by(
+    rules: BankRules,
+    bank: Bank,
+    dense: DenseBeliefs,
+    leader_sums: Floats,
+    belief: int,
+    at: float,
+    parts: Parts,
+) -> tuple[Floats, Floats]:
+    """Return the mean and the variance of every action by a belief of any kind, (K,) each."""
+    first_dense = rules.starts.size - 1
+    if belief == first_dense:
+        return predict_actions_densely(dense, dense.still, parts, at)
+    if belief > first_dense:
+        return predict_actions_densely(dense, dense.moving, parts, at)
+    return predict_actions(rules, bank, leader_sums, belief, at, parts)
 
 
 @compiled_in_order
 def predict_actions(
-    rules: BankRules, bank: Bank, leader_sums: Floats, column: int, at: float, parts: Parts
+    rules: BankRules, bank: Bank, leader_sums: Floats, belief: int, at: float, parts: Parts
 ) -> tuple[Floats, Floats]:
     """Return the mean and the variance of every action by one belief, (K,) each.
 
-    `leader_sums` is `copy_column` of this belief's column. A crossing whose value is 0 adds 0.
+    `leader_sums` is `copy_columns` of this belief. A crossing whose value is 0 adds 0.
     """
-    fade = compute_fade(rules, bank, column, at)
+    fades = np.empty(rules.starts[belief + 1] - rules.starts[belief])
+    for s in range(fades.size):
+        fades[s] = compute_fade(rules, bank, rules.starts[belief] + s, at)
     first = parts.ends[0]
     context_numbers, context_fields = index_fields(parts.fields[:first])
     action_numbers, action_fields = index_fields(parts.fields[first:])
-    priors = tabulate_priors(rules, bank, column, action_fields, context_fields)
+    priors = tabulate_priors(rules, bank, belief, action_fields, context_fields)
     equal = find_equal_parts(parts)
     chosen, rows = np.empty(equal.size, np.int64), np.empty(equal.size, np.int64)
     count = 0
@@ -345,7 +389,7 @@ def predict_actions(
     numbers, masks = list_masks(parts, chosen)
     crossed = list_crossed(parts, context_numbers, priors, masks)
     own = weigh_parts_of_actions(
-        bank, leader_sums, fade, parts, crossed, chosen, numbers, action_numbers
+        bank, leader_sums, fades, parts, crossed, chosen, numbers, action_numbers
     )
     return sum_entries(parts, crossed, numbers, rows, own)
 
@@ -389,10 +433,34 @@ class Ranking(NamedTuple):
     deviations: Floats  # (K,) the standard deviations of the predictions
 
 
+@compiled_in_order
+def balance_noise(noise: float, bank: Bank, scales: Scales, parts: Parts, places: Places) -> float:
+    """Return the noise by which to explore.
+
+    It is the largest of the estimated noise, its root mean square over the offered actions, and a
+    share of the deviation of rewards: a belief that predicts well where it has chosen may be wrong
+    elsewhere.
+
+    An action whose reward is certain lowers the noise of all; without this, the others would not
+    be tried any more. The variance of an action is that of its own errors, with some of all.
+    """
+    total = 0.0
+    for k in range(places.size):
+        place = find_key(scales.keys, parts.keys[parts.ends[places[k] + 1] - 1])
+        errors, weights = IMAGINED_ERRORS * noise * noise, IMAGINED_ERRORS
+        if place != ABSENT:
+            errors += scales.rows[place, SCALE_SQUARES]
+            weights += scales.rows[place, COUNT]
+        total += errors / weights
+    rewards = bank.leader_errors[REWARDS] / max(1.0, bank.leader_errors[WEIGHTS])
+    return max(noise, math.sqrt(total / places.size), LEAST_NOISE_SHARE * math.sqrt(rewards))
+
+
 @compiled
 def rank_actions(
     rules: BankRules,
     bank: Bank,
+    dense: DenseBeliefs,
     leader_sums: Floats,
     scales: Scales,
     sides: PackedSides,
@@ -409,12 +477,12 @@ def rank_actions(
     chosen uniformly at random.
     """
     parts = make_parts(sides, scales)
-    all_means, all_variances = predict_actions(rules, bank, leader_sums, leader, at, parts)
-    noise = compute_noise(bank, leader)
+    all_means, all_variances = predict_by(rules, bank, dense, leader_sums, leader, at, parts)
+    noise = balance_noise(compute_noise(bank, leader), bank, scales, parts, places)
     means, deviations = np.empty(places.size), np.empty(places.size)
     for k in range(places.size):
         means[k] = all_means[places[k]]
-        deviations[k] = noise * math.sqrt(all_variances[places[k]])
+        deviations[k] = noise * math.sqrt(max(all_variances[places[k]], 0.0))
     shares = compute_envelope_shares(means, deviations, rules.share, HALF_NORMAL)
     probabilities = mix_evenly(shares, rules.floor)
     start = _random.start_round(np.uint64(key), round_)

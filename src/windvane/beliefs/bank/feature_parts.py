@@ -5,9 +5,12 @@ array, is a part with a key and a value:
 
     a category   1
     a number     (v − mean)/deviation, cut to [−3, 3]; the mean and deviation are of earlier lessons
+    its bin      0.7; a category for each fifth of the numbers of earlier lessons
     an array     the differences from their means, scaled so that the array has length 2
 
-A number that has been the same in all lessons has the value 0. The values of the context are then
+The cut point c between two bins is the quantile τ by stochastic approximation: with each lesson,
+c ← c + 2·deviation·(τ − [v ≤ c])/n, with n lessons, at most 1000. A number that has been the same
+in all lessons has the value 0. The values of the context are then
 divided by the root of the number of its features. Those of an action are divided by their length
 √(Σv²), so that a learner without lessons prefers no action. If only some namespaces are crossed,
 actions have crossings of different lengths, and the values of an action are multiplied by
@@ -26,14 +29,25 @@ import numpy as np
 from windvane._numba.compilation import compiled_in_order
 from windvane._random import GOLDEN, scramble
 from windvane.beliefs.diagonal.weight_table import ABSENT, claim_key, find_key
-from windvane.types import Floats, Places, UnsignedIntegers
+from windvane.types import Booleans, Floats, Places, UnsignedIntegers
 
 LARGEST_NUMBER = 1e100  # beyond this, squares of numbers would overflow, so numbers are cut
 LARGEST_SCORE = 3.0  # standard deviations at which a number is cut
 MAX_SCALE_COUNT = 10_000.0  # lessons over which means and deviations are taken, at most
 ARRAY_LENGTH = 2.0
+ERROR_KEEP = 0.999  # of the squared errors of an action, with every lesson of it
 FIELD_SHIFT = np.uint64(32)
 COUNT, MEAN, SQUARES = 0, 1, 2  # of a row of scales: lessons, mean, Σ of squared differences
+CUT_LEVELS = np.array((0.2, 0.4, 0.6, 0.8))  # quantiles at which bins are cut
+CUT_SCORES = np.array((-0.84, -0.25, 0.25, 0.84))  # the first cut points, in deviations
+FIRST_CUT = 3  # of a row of scales: where the cut points begin
+SCALE_SIZE = FIRST_CUT + 4
+FIRST_CUT_COUNT = 10.0  # lessons before a number has bins
+CUT_GAIN = 2.0  # deviations by which a cut point moves in the first lesson
+MAX_CUT_COUNT = 1000.0  # lessons after which the steps of cut points stay as they are
+BIN_VALUE = 0.7
+NO_BIN = -1
+BIN_SALT = np.uint64(0x5DEECE66D1234567)  # tells the field of bins from that of the number
 ACTION_SALT = np.uint64(0xA5A5F00DCAFE1234)  # tells features of actions from those of the context
 
 
@@ -48,10 +62,13 @@ class PackedSides(NamedTuple):
 
 
 class Scales(NamedTuple):
-    """The running mean and deviation of each number, as a hash table."""
+    """The running mean, deviation and cut points of each number, as a hash table.
+
+    Under the key of an action's id stand its number of lessons and its squared errors.
+    """
 
     keys: UnsignedIntegers  # (places,)
-    rows: Floats  # (places, 3)
+    rows: Floats  # (places, SCALE_SIZE)
 
 
 class Parts(NamedTuple):
@@ -61,6 +78,7 @@ class Parts(NamedTuple):
     values: Floats  # (parts,)
     fields: UnsignedIntegers  # (parts,) keys of the names without category
     masks: Places  # (parts,)
+    is_bin: Booleans  # (parts,) whether this is the bin of the number before it
     ends: Places  # by side: the place after its last part
 
 
@@ -102,8 +120,10 @@ def make_key(bits: np.uint64) -> np.uint64:
 def make_parts(sides: PackedSides, scales: Scales) -> Parts:
     """Make the parts of all sides; side 0 is the context, then follow the actions."""
     total = sides.numbers.size
+    for i in range(sides.sizes.size):  # single numbers have a bin; categories leave room
+        total += sides.sizes[i] == 1
     keys, values = np.empty(total, np.uint64), np.empty(total)
-    fields = np.empty(total, np.uint64)
+    fields, is_bin = np.empty(total, np.uint64), np.zeros(total, np.bool_)
     masks, ends = np.empty(total, np.int64), np.empty(sides.feature_counts.size, np.int64)
     part, number, feature = 0, 0, 0
     for side in range(sides.feature_counts.size):
@@ -124,6 +144,15 @@ def make_parts(sides: PackedSides, scales: Scales) -> Parts:
                 masks[i] = sides.masks[feature]
                 square += values[i] * values[i]
             part += size
+            if size == 1 and sides.numbers[number] != np.inf:
+                own = keys[part - 1]
+                bin_ = find_bin(sides.numbers[number], own, scales)
+                keys[part] = make_key(own + GOLDEN * np.uint64(bin_ + 1))
+                values[part] = BIN_VALUE if bin_ != NO_BIN else 0.0
+                fields[part] = make_key(field + BIN_SALT)
+                masks[part], is_bin[part] = sides.masks[feature], True
+                square += values[part] * values[part]
+                part += 1
             number += size
             feature += 1
         length = math.sqrt(square)
@@ -132,9 +161,11 @@ def make_parts(sides: PackedSides, scales: Scales) -> Parts:
         for i in range(first, part):
             values[i] /= max(length, 1e-300)
         ends[side] = part
+    keys, values, fields, masks = keys[:part], values[:part], fields[:part], masks[:part]
+    is_bin = is_bin[:part]
     if has_left_out_crossings(sides.masks):
         equalise_lengths(values, masks, ends)
-    return Parts(keys, values, fields, masks, ends)
+    return Parts(keys, values, fields, masks, is_bin, ends)
 
 
 @compiled_in_order
@@ -183,6 +214,21 @@ def weigh_number(number: float, key: np.uint64, scales: Scales) -> float:
 
 
 @compiled_in_order
+def find_bin(number: float, key: np.uint64, scales: Scales) -> int:
+    """Return the bin of a number among its cut points, or NO_BIN if it has none yet."""
+    place = find_key(scales.keys, key)
+    if place < 0:
+        return NO_BIN
+    row = scales.rows[place]
+    if row[COUNT] < FIRST_CUT_COUNT or row[SQUARES] <= 0.0:
+        return NO_BIN
+    bin_ = 0
+    for i in range(CUT_LEVELS.size):
+        bin_ += number > row[FIRST_CUT + i]
+    return bin_
+
+
+@compiled_in_order
 def weigh_array(
     numbers: Floats,
     hash_: np.uint64,
@@ -212,10 +258,13 @@ def cut(number: float) -> float:
 
 
 @compiled_in_order
-def update_scales(sides: PackedSides, scales: Scales, room: int) -> int:
-    """Take in the numbers of a lesson; return how many places of the table are new.
+def update_scales(
+    sides: PackedSides, scales: Scales, room: int, id_key: np.uint64, square: float
+) -> int:
+    """Take in the numbers of a lesson and its squared error; return how many places are new.
 
-    At most `room` new numbers get a place; later ones keep the value 0.
+    The error is kept under the key of the action's id. At most `room` new numbers and ids get a
+    place; later numbers keep the value 0.
     """
     number, feature, added = 0, 0, 0
     for side in range(sides.feature_counts.size):
@@ -234,12 +283,20 @@ def update_scales(sides: PackedSides, scales: Scales, room: int) -> int:
                     update_scale(scales.rows[place], sides.numbers[number + i])
             number += size
             feature += 1
+    place = find_key(scales.keys, id_key)
+    if place == ABSENT and added < room:
+        place, _ = claim_key(scales.keys, id_key)
+        added += 1
+    if place != ABSENT:
+        own = scales.rows[place]
+        own[COUNT] = ERROR_KEEP * own[COUNT] + 1.0
+        own[SQUARES] = ERROR_KEEP * own[SQUARES] + square
     return added
 
 
 @compiled_in_order
 def update_scale(row: Floats, number: float) -> None:
-    """Take one number into a running mean and deviation, of the last MAX_SCALE_COUNT or so."""
+    """Take one number into the mean, the deviation and the cut points."""
     if row[COUNT] >= MAX_SCALE_COUNT:
         row[SQUARES] *= (MAX_SCALE_COUNT - 1.0) / row[COUNT]
         row[COUNT] = MAX_SCALE_COUNT - 1.0
@@ -247,3 +304,12 @@ def update_scale(row: Floats, number: float) -> None:
     difference = cut(number) - row[MEAN]
     row[MEAN] += difference / row[COUNT]
     row[SQUARES] += difference * difference * (1.0 - 1.0 / row[COUNT])
+    if row[COUNT] < FIRST_CUT_COUNT:
+        return
+    deviation = math.sqrt(row[SQUARES] / row[COUNT])
+    for i in range(CUT_LEVELS.size):
+        if row[COUNT] == FIRST_CUT_COUNT:
+            row[FIRST_CUT + i] = row[MEAN] + CUT_SCORES[i] * deviation
+        else:
+            step = CUT_LEVELS[i] - (1.0 if cut(number) <= row[FIRST_CUT + i] else 0.0)
+            row[FIRST_CUT + i] += CUT_GAIN * deviation * step / min(row[COUNT], MAX_CUT_COUNT)

@@ -1,14 +1,20 @@
-"""A bank of diagonal beliefs over crossed features, one for each half-life.
+"""A bank of beliefs over crossed features, judged by prediction.
 
 The row of an action has a constant, the parts of the context, the parts of the action, and their
-crossings, whose values are products. All weights stand in one hash table. Every belief learns every
-lesson, and is judged by its errors e of prediction, in units of the variance v of the leader's:
+crossings, whose values are products. All weights stand in one hash table. In each belief a weight
+is a sum of components that fade at different speeds; a belief may have one component. A component
+is a column of the table: in the row of an action, it is one more entry with the same value. The
+formulas of a lesson are therefore those of `beliefs.diagonal.kernels`, with the entries of all
+components of a belief in one row. Every belief learns every lesson, and is judged by its errors e
+of prediction, in units of the variance v of the leader's:
 
     v = faded mean of e² of the leader,   loss ← min(loss + e²/2v − least loss, MAX_LOSS)
 
 The belief with the least loss leads. A loss above MAX_LOSS is forgotten, so that a belief that was
 wrong before a change can lead soon after it. The noise σ̂² of a belief is the faded mean of its
-e²/S, with the variance S of `beliefs.diagonal.kernels`.
+e²/S, with the variance S of `beliefs.diagonal.kernels`. Rewards are learned as differences from
+their level, the mean of the first ones, so that an action without lessons is expected to be as good
+as the mean of all.
 
 Prior precisions say how tightly weights lie around 0, by empirical Bayes. A field is the name of a
 feature without its category. A group has the weights of one pair of fields, one of the context and
@@ -19,8 +25,8 @@ variance s = 1/(p + λ) and mean m of each weight in a lesson, and the noise σ�
     λ = (n₀ + Σ p·s)/(n₀/λ₀ + Σ m²/σ̂²),   within [λ₀, MAX_PRIOR]
 
 which is MacKay's fixed point with n₀ imagined weights of the first prior precision λ₀. The two sums
-fade by EVIDENCE_FADE with every lesson in which the group occurs. Each belief has prior precisions
-of its own.
+fade by EVIDENCE_FADE with every lesson in which the group occurs. Each component has prior
+precisions of its own: where a group of weights hardly moves, its fast components are shrunk.
 """
 
 import math
@@ -38,7 +44,7 @@ from windvane._numba.instructions import (
     take_larger,
     take_smaller,
 )
-from windvane.beliefs.bank.feature_parts import PackedSides, Parts, Scales, make_key, make_parts
+from windvane.beliefs.bank.feature_parts import Parts, make_key
 from windvane.beliefs.diagonal.kernels import MOMENT, PRECISION
 from windvane.beliefs.diagonal.weight_table import ABSENT, claim_key, find_key
 from windvane.types import Floats, Places, UnsignedIntegers
@@ -150,6 +156,8 @@ def fade_evidence(evidence: Floats, groups: Places) -> None:
 
 CONSTANT_KEY = np.uint64(1)
 ERRORS, WEIGHTS, LOSS = 0, 1, 2  # of a row of judgements: faded Σ e²/S, faded Σ 1, loss
+MEAN_REWARD, REWARD_COUNT = 0, 1  # of the level
+REWARDS = 2  # of the errors of the leader: faded Σ of squared rewards around the level
 PRIOR_ERRORS = 0.5  # Σ e² before any lesson: two errors of a deviation of ½
 PRIOR_WEIGHTS = 2.0
 LEAST_VARIANCE = 1e-4  # the least v, so that rewards without noise give finite losses
@@ -161,8 +169,9 @@ RESCALED_AFTER = 64.0  # half-lives after which the sums of a column are scaled 
 class BankRules(NamedTuple):
     """The settings of a bank, which never change."""
 
-    half_lives: Floats  # (H,) in seconds; infinity for never
-    first_priors: Floats  # (H,) prior precisions of weights before any lesson
+    half_lives: Floats  # (C,) of the components, on the clock of the bank; infinity for never
+    first_priors: Floats  # (C,) prior precisions of weights before any lesson
+    starts: Places  # (H + 1,) the first component of each belief, and the end
     share: float  # of the noise: the scale of exploration
     floor: float  # the probability that any action is chosen uniformly at random
     noise_memory: float  # lessons over which the noise is estimated
@@ -173,12 +182,13 @@ class Bank(NamedTuple):
     """The beliefs of a bank."""
 
     keys: UnsignedIntegers  # (places,) of the weights
-    sums: Floats  # (places, 2, H): p/f and b/f of each weight in each column
-    origins: Floats  # (H,) times at which the fading factor of a column is 1
-    judgements: Floats  # (H, 3)
-    leader_errors: Floats  # (2,): faded Σ e² of the leader, and faded Σ 1
+    sums: Floats  # (places, 2, C): p/f and b/f of each weight in each component
+    origins: Floats  # (C,) times at which the fading factor of a component is 1
+    judgements: Floats  # (H, 3) of each belief
+    leader_errors: Floats  # (3,): faded Σ e² of the leader, faded Σ 1, faded Σ (y − level)²
+    level: Floats  # (2,): the mean of the first rewards, and how many they are
     group_keys: UnsignedIntegers  # (group places,) of pairs of fields
-    evidence: Floats  # (group places, 2, H), from which prior precisions follow
+    evidence: Floats  # (group places, 2, C), from which prior precisions follow
 
 
 class Row(NamedTuple):
@@ -257,30 +267,18 @@ def build_row(parts: Parts) -> Row:
 
 
 @compiled_in_order
-def build_lesson_row(sides: PackedSides, scales: Scales) -> Row:
-    """Build the row of a context and one action."""
-    return build_row(make_parts(sides, scales))
-
-
-@compiled_in_order
-def compute_contributions(rules: BankRules, bank: Bank, column: int, at: float, row: Row) -> Floats:
-    """Return what each entry of a row adds to its mean, (n,)."""
-    fade = compute_fade(rules, bank, column, at)
-    keys, sums = bank.keys, bank.sums
-    amounts = np.empty(row.keys.size)
-    for i in range(row.keys.size):
-        prior = CONSTANT_PRIOR
-        if i > 0:
-            first = rules.first_priors[column]
-            prior = find_prior(bank.group_keys, bank.evidence, column, first, row.groups[i])
-        amounts[i], _ = add_entry(keys, sums, column, fade, row.keys[i], row.values[i], prior)
+def compute_contributions(rules: BankRules, bank: Bank, belief: int, at: float, row: Row) -> Floats:
+    """Return what each component of each entry of a row adds to its mean, (n, components)."""
+    first, end = rules.starts[belief], rules.starts[belief + 1]
+    amounts = np.empty((row.keys.size, end - first))
+    for column in range(first, end):
+        fade = compute_fade(rules, bank, column, at)
+        for i in range(row.keys.size):
+            prior = CONSTANT_PRIOR
+            if i > 0:
+                own = rules.first_priors[column]
+                prior = find_prior(bank.group_keys, bank.evidence, column, own, row.groups[i])
+            amounts[i, column - first], _ = add_entry(
+                bank.keys, bank.sums, column, fade, row.keys[i], row.values[i], prior
+            )
     return amounts
-
-
-@compiled_in_order
-def explain_lesson(
-    rules: BankRules, bank: Bank, scales: Scales, sides: PackedSides, column: int, at: float
-) -> tuple[Parts, Floats]:
-    """Return the parts of a context and one action, and what each entry of its row adds, (n,)."""
-    parts = make_parts(sides, scales)
-    return parts, compute_contributions(rules, bank, column, at, build_row(parts))

@@ -17,22 +17,39 @@ from windvane._numba.instructions import (
     load_two,
     store_at,
 )
-from windvane.beliefs.bank.feature_parts import PackedSides, Scales, update_scales
+from windvane.beliefs.bank.dense import (
+    DenseBeliefs,
+    amend_densely,
+    count_needed_room,
+    has_room,
+    is_on,
+    learn_all_densely,
+)
+from windvane.beliefs.bank.feature_parts import (
+    PackedSides,
+    Parts,
+    Scales,
+    make_parts,
+    update_scales,
+)
 from windvane.beliefs.bank.layout import (
     ERRORS,
     LEAST_VARIANCE,
     LOSS,
     MAX_AGE,
     MAX_LOSS,
+    MEAN_REWARD,
     NO_GROUP,
     PRIOR_ERRORS,
     PRIOR_WEIGHTS,
     RESCALED_AFTER,
+    REWARD_COUNT,
+    REWARDS,
     WEIGHTS,
     Bank,
     BankRules,
     Row,
-    build_lesson_row,
+    build_row,
     claim_groups,
     compute_fade,
     compute_noise,
@@ -43,34 +60,38 @@ from windvane.beliefs.diagonal.kernels import MOMENT, PRECISION
 from windvane.beliefs.diagonal.weight_table import claim_key, find_group
 from windvane.types import Floats, Places
 
+LEVEL_LESSONS = 100.0  # whose mean reward is the level from which all is learned
+
 
 class Learned(NamedTuple):
     """What became of a lesson."""
 
     size: int  # entries of its row; if it is more than there was room for, nothing was learned
+    dense_parts: int  # parts and actions of the dense beliefs; if they have no room for them,
+    dense_actions: int  # nothing was learned
     weights: int  # number of new ones
     groups: int  # number of new ones
     scales: int  # number of new ones
-    best: int  # the column that should lead
+    best: int  # the belief that should lead
 
 
 class Recollection(NamedTuple):
     """What a bank knows of a row before a lesson."""
 
-    priors: Floats  # (n, H) prior precisions
-    own_means: Floats  # (n, H) of each weight
-    own_variances: Floats  # (n, H) of each weight
-    means: Floats  # (H,) of the row
-    variances: Floats  # (H,) of the row
+    priors: Floats  # (n, C) prior precisions
+    own_means: Floats  # (n, C) of each weight
+    own_variances: Floats  # (n, C) of each weight
+    means: Floats  # (C,) of the row
+    variances: Floats  # (C,) of the row
 
 
 class Steps(NamedTuple):
     """What a lesson does to the weights of a row, by column."""
 
-    totals: Floats  # (H,) S: the variance of the error, in units of the noise
-    shifts: Floats  # (H,) e/S
-    inverse_fades: Floats  # (H,) 1/f
-    noise_precisions: Floats  # (H,) 1/noise²
+    totals: Floats  # (C,) S: the variance of the error, in units of the noise
+    shifts: Floats  # (C,) e/S
+    inverse_fades: Floats  # (C,) 1/f
+    noise_precisions: Floats  # (C,) 1/noise²
 
 
 @compiled_in_order
@@ -95,7 +116,7 @@ def claim_row(bank: Bank, row: Row) -> tuple[Places, int]:
 
 @compiled_in_order
 def weigh_lesson(rules: BankRules, bank: Bank, at: float, newest: float) -> tuple[Floats, Floats]:
-    """Return the fading factor at the newest time and the weight of a lesson, (H,) each.
+    """Return the fading factor at the newest time and the weight of a lesson, (C,) each.
 
     The sums of a column are scaled back once their factor would become too small.
     """
@@ -164,14 +185,18 @@ def recall_columns(
 
 
 @compiled_in_order
-def update_leader_sums(sums: Floats, places: Places, column: int, leader_sums: Floats) -> None:
-    """Copy the new sums of a column at some places to its copy; an empty copy stays empty."""
+def update_leader_sums(
+    rules: BankRules, sums: Floats, places: Places, leader: int, leader_sums: Floats
+) -> None:
+    """Copy the new sums of a belief at some places to its copy; an empty copy stays empty."""
     if leader_sums.size == 0:
         return
+    first = rules.starts[leader]
     for i in range(places.size):
         place = places[i]
-        leader_sums[place, PRECISION] = sums[place, PRECISION, column]
-        leader_sums[place, MOMENT] = sums[place, MOMENT, column]
+        for j in range(leader_sums.shape[2]):
+            leader_sums[place, PRECISION, j] = sums[place, PRECISION, first + j]
+            leader_sums[place, MOMENT, j] = sums[place, MOMENT, first + j]
 
 
 @compiled_in_order
@@ -249,6 +274,7 @@ def learn_row(
 def learn_lesson(
     rules: BankRules,
     bank: Bank,
+    dense: DenseBeliefs,
     leader_sums: Floats,
     leader: int,
     sides: PackedSides,
@@ -260,41 +286,65 @@ def learn_lesson(
     group_room: int,
     scale_room: int,
 ) -> Learned:
-    """Learn a lesson in every column, unless its row has more than `room` entries.
+    """Learn a lesson in every belief, unless its row has more than `room` entries.
 
     `at` is the time of the lesson's decision, `newest` that of the newest decision learned, this
     one included. `leader_sums` is a copy of the leader's column, which learns as well, or empty. At
     most `group_room` new groups and `scale_room` new numbers get a place.
     """
-    row = build_lesson_row(sides, scales)
-    if row.keys.size > room:
-        return Learned(row.keys.size, 0, 0, 0, leader)
+    parts = make_parts(sides, scales)
+    row = build_row(parts)
+    dense_parts, dense_actions = 0, 0
+    if is_on(dense):
+        dense_parts, dense_actions = count_needed_room(dense, parts)
+    if row.keys.size > room or not (
+        dense_parts == 0 or has_room(dense, dense_parts, dense_actions)
+    ):
+        return Learned(row.keys.size, dense_parts, dense_actions, 0, 0, 0, leader)
+    level = bank.level
+    if level[REWARD_COUNT] < LEVEL_LESSONS:
+        level[REWARD_COUNT] += 1.0
+        level[MEAN_REWARD] += (reward - level[MEAN_REWARD]) / level[REWARD_COUNT]
+    reward -= level[MEAN_REWARD]
     fades, weights = weigh_lesson(rules, bank, at, newest)
     places, added = claim_row(bank, row)
     groups, added_groups = claim_groups(bank.group_keys, row.groups, group_room)
     fade_evidence(bank.evidence, groups)
     priors = spread_priors(bank.evidence, rules.first_priors, groups)
     recalled = recall_row(bank, fades, places, row.values, priors)
-    columns = fades.size
+    columns, beliefs = fades.size, bank.judgements.shape[0]
     steps = Steps(np.empty(columns), np.empty(columns), np.empty(columns), np.empty(columns))
-    errors, spreads = np.empty(columns), np.empty(columns)
-    for j in range(columns):
-        error, total = reward - recalled.means[j], 1.0 / weights[j] + recalled.variances[j]
-        errors[j], spreads[j] = error, weights[j] * total
-        steps.totals[j], steps.shifts[j] = total, error / total
-        noise = compute_noise(bank, j)
-        steps.inverse_fades[j], steps.noise_precisions[j] = 1.0 / fades[j], 1.0 / (noise * noise)
+    errors, spreads = np.empty(beliefs), np.empty(beliefs)
+    for h in range(rules.starts.size - 1):
+        first, end = rules.starts[h], rules.starts[h + 1]
+        mean, total = 0.0, 1.0 / weights[first]
+        for j in range(first, end):
+            mean += recalled.means[j]
+            total += recalled.variances[j]
+        errors[h], spreads[h] = reward - mean, weights[first] * total
+        noise = compute_noise(bank, h)
+        for j in range(first, end):
+            steps.totals[j], steps.shifts[j] = total, errors[h] / total
+            steps.inverse_fades[j] = 1.0 / fades[j]
+            steps.noise_precisions[j] = 1.0 / (noise * noise)
     learn_row(bank, recalled, steps, places, groups, row.values)
-    update_leader_sums(bank.sums, places, leader, leader_sums)
-    judge_columns(rules, bank, leader, errors, spreads)
-    added_scales = update_scales(sides, scales, scale_room)
-    best = find_best_column(rules, bank, leader)
-    return Learned(row.keys.size, added, added_groups, added_scales, best)
+    update_leader_sums(rules, bank.sums, places, leader, leader_sums)
+    if is_on(dense):
+        first = rules.starts.size - 1
+        learn_all_densely(dense, parts, reward, newest, errors[first:], spreads[first:])
+    judge_beliefs(rules, bank, dense, leader, errors, spreads, reward)
+    id_key = parts.keys[parts.ends[1] - 1]
+    square = errors[leader] * errors[leader] / spreads[leader]
+    added_scales = update_scales(sides, scales, scale_room, id_key, square)
+    best = find_best_belief(rules, bank, leader)
+    return Learned(
+        row.keys.size, dense_parts, dense_actions, added, added_groups, added_scales, best
+    )
 
 
 @compiled_in_order
-def find_best_column(rules: BankRules, bank: Bank, leader: int) -> int:
-    """Return the column with the least loss if it is clearly better than the leader."""
+def find_best_belief(rules: BankRules, bank: Bank, leader: int) -> int:
+    """Return the belief with the least loss if it is clearly better than the leader."""
     best = 0
     for j in range(bank.judgements.shape[0]):
         if bank.judgements[j, LOSS] < bank.judgements[best, LOSS]:
@@ -304,51 +354,70 @@ def find_best_column(rules: BankRules, bank: Bank, leader: int) -> int:
 
 
 @compiled_in_order
-def judge_columns(
-    rules: BankRules, bank: Bank, leader: int, errors: Floats, spreads: Floats
+def judge_beliefs(
+    rules: BankRules,
+    bank: Bank,
+    dense: DenseBeliefs,
+    leader: int,
+    errors: Floats,
+    spreads: Floats,
+    reward: float,
 ) -> None:
-    """Take the errors of a lesson into the noise and the loss of every column."""
+    """Take the errors of a lesson into the noise and the loss of every belief."""
     keep = 1.0 - 1.0 / rules.noise_memory
     leader_errors = bank.leader_errors
     variance = (PRIOR_ERRORS + leader_errors[ERRORS]) / (PRIOR_WEIGHTS + leader_errors[WEIGHTS])
-    for j in range(errors.size):
+    count = errors.size if is_on(dense) else rules.starts.size - 1
+    for j in range(count):
         own, square = bank.judgements[j], errors[j] * errors[j]
         own[ERRORS] = keep * own[ERRORS] + square / spreads[j]
         own[WEIGHTS] = keep * own[WEIGHTS] + 1.0
         own[LOSS] += 0.5 * square / max(variance, LEAST_VARIANCE)
     leader_errors[ERRORS] = keep * leader_errors[ERRORS] + errors[leader] * errors[leader]
     leader_errors[WEIGHTS] = keep * leader_errors[WEIGHTS] + 1.0
+    leader_errors[REWARDS] = keep * leader_errors[REWARDS] + reward * reward
     least = bank.judgements[0, LOSS]
-    for j in range(1, errors.size):
+    for j in range(1, count):
         least = min(least, bank.judgements[j, LOSS])
-    for j in range(errors.size):
+    for j in range(count):
         bank.judgements[j, LOSS] = min(bank.judgements[j, LOSS] - least, MAX_LOSS)
+    for j in range(count, errors.size):  # dense beliefs that have ended
+        bank.judgements[j, LOSS] = MAX_LOSS
 
 
 @compiled_in_order
 def amend_lesson(
     rules: BankRules,
     bank: Bank,
+    dense: DenseBeliefs,
     leader_sums: Floats,
     leader: int,
-    row: Row,
+    parts: Parts,
     more: float,
     at: float,
     newest: float,
 ) -> int:
-    """Add to the reward of an earlier lesson in every column; return how many weights are new.
+    """Add to the reward of an earlier lesson in every belief; return how many weights are new.
 
     The formula is that of `beliefs.diagonal.kernels.amend_entries`, for all columns at once.
     """
+    row = build_row(parts)
     fades, weights = weigh_lesson(rules, bank, at, newest)
     places, added = claim_row(bank, row)
     groups, _ = claim_groups(bank.group_keys, row.groups, 0)
     priors = spread_priors(bank.evidence, rules.first_priors, groups)
     recalled = recall_row(bank, fades, places, row.values, priors)
-    for i in range(places.size):
-        own, x = bank.sums[places[i]], row.values[i]
-        for j in range(fades.size):
-            total = 1.0 / weights[j] + recalled.variances[j]
-            own[MOMENT, j] += x * more / (total - x * x * recalled.own_variances[i, j]) / fades[j]
-    update_leader_sums(bank.sums, places, leader, leader_sums)
+    for h in range(rules.starts.size - 1):
+        first, end = rules.starts[h], rules.starts[h + 1]
+        total = 1.0 / weights[first]
+        for j in range(first, end):
+            total += recalled.variances[j]
+        for i in range(places.size):
+            own, x = bank.sums[places[i]], row.values[i]
+            for j in range(first, end):
+                gain = x * more / (total - x * x * recalled.own_variances[i, j])
+                own[MOMENT, j] += gain / fades[j]
+    update_leader_sums(rules, bank.sums, places, leader, leader_sums)
+    if is_on(dense):
+        amend_densely(dense, parts, more)
     return added

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane.beliefs.bank.bank import compute_fades, transfer_beliefs
+from windvane.beliefs.bank.dense import count_dense_numbers
 from windvane.beliefs.bank.feature_parts import pick_action
-from windvane.beliefs.bank.layout import LOSS
 from windvane.beliefs.bank.sides import (
     decode_lesson,
     encode_lesson,
@@ -61,15 +61,12 @@ class Choice(NamedTuple):
     features: bytes  # of the chosen one, for the log
 
 
-class LearningState(NamedTuple):
-    """What a model has found about half-life and noise."""
+class FeatureSpeeds(NamedTuple):
+    """How fast what a feature adds moves, by the components of a weight."""
 
-    half_lives: tuple[float, ...]  # the compared ones; infinity stands for never
-    losses: tuple[float, ...]  # of each: nats by which it predicted worse than the best, lately
-    leader: int  # the place of the half-life in force
-    in_rounds: bool  # whether half-lives count in rounds; otherwise in seconds
-    noise: float  # the standard deviation of rewards around their predictions
-    share: float  # of the noise: the scale of exploration
+    name: str
+    amount: float  # the mean of what it adds, in absolute value
+    shares: tuple[float, ...]  # of each component, from the fastest on; they sum to 1
 
 
 class LearnerModel:
@@ -90,15 +87,28 @@ class LearnerModel:
         return self.learner.bank.lessons
 
     @property
-    def half_life(self) -> float:
-        """The half-life in force, in rounds or seconds; infinity stands for never."""
-        return self.learner.bank.leader_half_life
+    def half_life(self) -> float | None:
+        """The fixed half-life in rounds or seconds, infinity for never; None if there is none."""
+        return float(self.speeds[0]) if self.learner.is_fixed else None
+
+    @property
+    def speeds(self) -> Floats:
+        """The half-lives of the components of a weight, in rewards unless one is fixed."""
+        bank = self.learner.bank
+        first, end = bank.rules.starts[bank.parts_belief :][:2]
+        return bank.rules.half_lives[first:end]
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of rewards around their predictions."""
+        return self.learner.bank.noise
 
     @property
     def size_bytes(self) -> int:
         """About how many bytes a snapshot has."""
         bank = self.learner.bank
-        return BYTES_PER_NUMBER * (1 + 2 * len(bank.rules.half_lives)) * bank.weight_count
+        numbers = (1 + 2 * len(bank.rules.half_lives)) * bank.weight_count
+        return BYTES_PER_NUMBER * (numbers + count_dense_numbers(bank.dense))
 
     def clock_of(self, moment: Moment) -> float:
         """The time of a decision on the clock of the half-life: rounds or seconds."""
@@ -125,10 +135,10 @@ class LearnerModel:
         sides = self.learner.join(context, actions)
         return encode_lesson(pick_action(sides, place))
 
-    def learn(self, features: bytes, reward: float, moment: Moment) -> bool:
-        """Learn the reward of a decision; returns whether another half-life leads now."""
+    def learn(self, features: bytes, reward: float, moment: Moment) -> None:
+        """Learn the reward of a decision."""
         seconds = moment.at_us / MICROSECONDS_PER_SECOND
-        return self.learner.learn(decode_lesson(features), reward, seconds, moment.round)
+        self.learner.learn(decode_lesson(features), reward, seconds, moment.round)
 
     def amend(self, features: bytes, more: float, moment: Moment) -> None:
         """Add to a reward that was learned before."""
@@ -142,11 +152,15 @@ class LearnerModel:
         bank.prepare()
         return float(bank.predict(sides, self.clock_of(moment))[0])
 
+    def predict_slowly(self, features: bytes, moment: Moment) -> float:
+        """The reward that the belief of the longest memory expects of a decision."""
+        return self.learner.bank.predict_slowly(decode_lesson(features), self.clock_of(moment))
+
     def estimate_actions(self, context: JsonObjects, actions: Sequence[Action]) -> list[float]:
         """The reward that is expected of each action now."""
         bank = self.learner.bank
         sides = self.learner.join(context, pack_actions(actions))
-        estimates: list[float] = bank.predict(sides, bank.now).tolist()
+        estimates: list[float] = bank.predict(sides, self.learner.now).tolist()
         return estimates
 
     def explain(
@@ -200,19 +214,26 @@ class LearnerModel:
         """The Euclidean norm of the estimated parameter."""
         return float(np.linalg.norm(self._list_weights()[1]))
 
-    def describe_learning(self) -> LearningState:
-        """The half-lives that are compared, which of them leads, and the noise."""
-        bank = self.learner.bank
-        half_lives = sorted(set(bank.rules.half_lives.tolist()))
-        losses = bank.bank.judgements[:, LOSS]
-        return LearningState(
-            half_lives=tuple(half_lives),
-            losses=tuple(float(losses[bank.rules.half_lives == each].min()) for each in half_lives),
-            leader=half_lives.index(bank.leader_half_life),
-            in_rounds=self.learner.ages_in_rounds,
-            noise=bank.noise,
-            share=bank.rules.share,
-        )
+    def measure_speeds(
+        self, requests: Iterable[tuple[JsonObjects, Sequence[Action]]], max_crossings: int
+    ) -> list[FeatureSpeeds]:
+        """List the features and crossings of the first actions by how much of them fades."""
+        totals: dict[str, Floats] = {}
+        count, room, now = 0, max_crossings, self.learner.now
+        for context, actions in requests:
+            room -= self._count_crossings(context, actions[:1])
+            if room < 0:
+                break
+            count += 1
+            split = self.learner.split_speeds(context, actions[0], now, int(now))
+            for name, amounts in split.items():
+                totals[name] = totals.get(name, 0.0) + np.abs(amounts)
+        listed = [
+            FeatureSpeeds(name, float(each.sum() / count), tuple((each / each.sum()).tolist()))
+            for name, each in totals.items()
+            if name != "constant" and each.sum() > 0.0
+        ]
+        return sorted(listed, key=lambda each: -each.amount * (1.0 - each.shares[-1]))
 
     def save(self) -> bytes:
         """The model as a snapshot keeps it."""
@@ -231,8 +252,9 @@ class LearnerModel:
             self.settings = settings
             return self
         if self.observation_count:
-            same_clock = learner.ages_in_rounds == self.learner.ages_in_rounds
-            transfer_beliefs(self.learner.bank, learner.bank, model.clock_of(newest), same_clock)
+            clocks = [(each.is_fixed, each.ages_in_rounds) for each in (learner, self.learner)]
+            now = model.clock_of(newest) if learner.is_fixed else float(self.observation_count)
+            transfer_beliefs(self.learner.bank, learner.bank, now, clocks[0] == clocks[1])
         return model
 
     def renew(self, settings: LoopSettings) -> "LearnerModel":
@@ -250,7 +272,7 @@ class LearnerModel:
     def _explain_action(
         self, context: JsonObjects, action: Action, with_category: bool
     ) -> list[Contribution]:
-        now = self.learner.bank.now
+        now = self.learner.now
         return self.learner.explain_action(context, action, now, int(now), with_category)
 
     def _count_crossings(self, context: JsonObjects, actions: Sequence[Action]) -> int:
@@ -259,13 +281,13 @@ class LearnerModel:
         return (1 + context_numbers) * (len(actions) + len(sides.numbers) - context_numbers)
 
     def _list_weights(self) -> tuple[UnsignedIntegers, Floats]:
-        """The keys of all weights, and what the leading belief has learned of each."""
+        """The keys of all weights, and what the belief of most components has learned of each."""
         bank = self.learner.bank
         is_taken = bank.bank.keys != 0
-        sums = bank.bank.sums[is_taken, :, bank.lead.column]
-        fade = compute_fades(bank)[bank.lead.column]
-        weights = fade * sums[:, MOMENT] / (fade * sums[:, PRECISION] + SUMMARY_PRIOR)
-        return bank.bank.keys[is_taken], weights
+        columns = slice(*bank.rules.starts[bank.parts_belief :][:2])
+        sums, fades = bank.bank.sums[is_taken, :, columns], compute_fades(bank)[columns]
+        weights = fades * sums[:, MOMENT] / (fades * sums[:, PRECISION] + SUMMARY_PRIOR)
+        return bank.bank.keys[is_taken], weights.sum(axis=1)
 
 
 def compile_kernels() -> None:

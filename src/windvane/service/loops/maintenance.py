@@ -68,7 +68,7 @@ async def start_sweeps(
         is_due = loop.id in due
         # The first loop writes in any case: this shows whether the log works again.
         is_probe = bool(service.degraded_reason) and number == 0
-        is_needed = is_due or is_probe or loop.needs_snapshot or loop.state.unwritten_changes
+        is_needed = is_due or is_probe or loop.needs_snapshot
         if is_needed and loop.name not in busy:
             sweep = _sweep_loop(service, loop, is_due or is_probe)
             tasks[loop.name] = asyncio.create_task(sweep)
@@ -93,7 +93,6 @@ async def _sweep_loop(service: Service, loop: Loop, expires: bool) -> None:
     try:
         if expires:
             await expire_decisions(service, loop)
-        await service.write_half_life_changes(loop)
         if loop.needs_snapshot:
             await service.save_snapshot(loop)
     except StoreError:

@@ -53,7 +53,6 @@ from windvane.service.store.writer.loop_operations import (
     SNAPSHOTS_BEFORE_DELETION,
     DeleteLogs,
     DeleteLoop,
-    PutHalfLifeChange,
     PutLoop,
     PutSettings,
     PutSnapshot,
@@ -512,21 +511,8 @@ class Service:
         """Store the belief of a loop."""
         async with loop.saving:
             put = await loop.work.call(partial(_make_snapshot, loop), is_long=True)
-            await self.write_half_life_changes(loop)
             for operation in split_snapshot(put):
                 await self.write(operation)
-
-    async def write_half_life_changes(self, loop: Loop) -> None:
-        """Write which half-lives have taken the lead.
-
-        They are written before a snapshot that contains their lessons. A process that ends before
-        learns these lessons again, and finds the same changes.
-        """
-        while changes := loop.state.unwritten_changes:
-            change = changes[0]
-            await self.write(PutHalfLifeChange(loop.id, *change))
-            if changes and changes[0] is change:  # no other task has written it meanwhile
-                changes.pop(0)
 
     def write(
         self, operation: Operation[Result], loop: Loop | None = None, timeout: float | None = None

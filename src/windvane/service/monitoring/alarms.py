@@ -1,13 +1,14 @@
 """Alarms: predictions became worse than usual, or the share of clicks changed unforeseen.
 
-**The drift alarm** is a CUSUM of squared prediction errors, which are taken in groups. After each
-group
+**The drift alarm** is a CUSUM of squared prediction errors, which are taken in groups. The
+predictions are those of the belief with the longest memory: one that adapts within some lessons
+would hide a change. After each group
 
     C ← max(0, C + min(z, 4) − ½),   z = (m − m₀) / √(v₀/n + v₀/n₀)
 
 with the mean m of the group's n squared errors, and the mean m₀ and variance v₀ of the n₀ usual
-ones. If C > 8, an alarm is raised and the usual errors are learned again. The usual errors are
-those of all groups since the last alarm, except groups during which C was at least 4.
+ones. If C > 8.5, an alarm is raised and the usual errors are learned again. The usual errors are
+those of all groups since the last alarm, except groups during which C was at least 4.25.
 
 This is not the CUSUM of the memory `detect`. `detect` adds up single squared errors, scaled by a
 given noise and by the uncertainty of the belief, and an alarm resets the belief. This alarm knows
@@ -60,12 +61,12 @@ import numpy.typing as npt
 
 from windvane.types import Floats
 
-GROUP_LESSONS = 25
-CALIBRATION_LESSONS = 8 * GROUP_LESSONS  # lessons until the usual error is known
+GROUP_LESSONS = 10
+CALIBRATION_LESSONS = 20 * GROUP_LESSONS  # lessons until the usual error is known
 # In standard errors:
 SLACK = 0.5
 LARGEST_STEP = 4.0
-THRESHOLD = 8.0
+THRESHOLD = 8.5
 
 
 Sums = TypeVar("Sums", "SquaredErrors", "Outcomes")

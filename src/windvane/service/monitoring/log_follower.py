@@ -248,8 +248,9 @@ class LogFollower:
             return
         is_warm = self.observation_count >= self._warmup
         prediction = self.shadow.predict(lesson.features, moment) if is_warm else NAN
+        slow = self.shadow.predict_slowly(lesson.features, moment) if is_warm else NAN
         self.errors.append((lesson.at, lesson.value - prediction))
-        if self.alarm.update(lesson.value - prediction):
+        if self.alarm.update(lesson.value - slow):
             self.alarm_times.append(lesson.at)
         if is_warm:
             outcomes = Outcomes(1, lesson.value, prediction)
@@ -317,11 +318,15 @@ class LogFollower:
         )
 
     def compute_effective_count(self) -> float:
-        """Compute how many new observations count as much as all, Σ 2^(−age / half-life)."""
+        """Compute how many new observations count as much as all, Σ 2^(−age / half-life).
+
+        Without a fixed half-life, all count.
+        """
         times = np.array(self.observation_times)
-        if not len(times):
-            return 0.0
-        return float(np.exp2((times - times.max()) / self.loop.model.half_life).sum())
+        half_life = self.loop.model.half_life
+        if half_life is None or not len(times):
+            return float(len(times))
+        return float(np.exp2((times - times.max()) / half_life).sum())
 
 
 class LogFollowers:

@@ -124,7 +124,7 @@ OF_LOOPS = _table(
     ("parameter_movement", "gauge", ("loop",),
      "Distance that the estimated parameter moved over recent lessons."),
     ("half_life_seconds", "gauge", ("loop",),
-     "Half-life that leads; +Inf for never, and no sample if it counts in rounds."),
+     "Fixed half-life; +Inf for never, and no sample if none is fixed or if it counts in rounds."),
     ("noise", "gauge", ("loop",),
      "Estimated standard deviation of rewards around their predictions."),
     ("drift_alarms", "gauge", ("loop",),
@@ -240,14 +240,14 @@ def _measure(entry: _LoopEntry, funnel: Funnel) -> dict[str, float]:
     """The values of a loop by the name of the metric; NaN if there is none."""
     loop = entry.loop
     completed = funnel.learned + funnel.default
-    learning = loop.model.describe_learning()
+    half_life = None if loop.model.learner.ages_in_rounds else loop.model.half_life
     return entry.followed | {
         "decisions_total": funnel.ranked,
         "join_ratio": funnel.learned / completed if completed else math.nan,
         "apprentice_agreement": loop.agreement,
         "parameter_norm": loop.model.compute_norm(),
-        "half_life_seconds": math.nan if learning.in_rounds else loop.model.half_life,
-        "noise": learning.noise,
+        "half_life_seconds": math.nan if half_life is None else half_life,
+        "noise": loop.model.noise,
     }
 
 

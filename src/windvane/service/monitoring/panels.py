@@ -5,7 +5,7 @@ The report of one event says what was chosen, with which probabilities, why, and
 
 from collections.abc import Sequence
 from contextlib import suppress
-from math import inf, isfinite, isnan
+from math import isfinite, isnan
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +13,7 @@ import numpy as np
 
 from windvane.errors import FeatureError
 from windvane.evaluation.estimates.estimators import RewardRange
-from windvane.service.loops.learner_model import LearningState
+from windvane.service.loops.learner_model import FeatureSpeeds
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring import estimates
@@ -32,7 +32,6 @@ from windvane.service.monitoring.log_follower import LogFollower
 from windvane.service.schemas import decode_rank_request
 from windvane.service.store.monitoring_queries import count_waiting_decisions, list_recent_requests
 from windvane.service.store.rows import DecisionRow, RewardRow, decode_action_ids
-from windvane.settings import format_half_life
 from windvane.types import Floats
 
 WEIGHED_REQUESTS = 50  # the last ones, from which the weights of features are computed
@@ -41,7 +40,6 @@ MAX_REQUEST_CHARACTERS = 1 << 16  # longer requests are left out
 MAX_REQUEST_ACTIONS = 16  # the first ones of a request
 SHOWN_FEATURES = 12
 SHOWN_EVENTS = 4
-SHOWN_CHANGES = 5  # of the half-life that leads, the newest ones
 MIN_REWARDS = 30  # with fewer, nothing is said about learning
 MODE_SENTENCES = {
     "Apprentice": "As an apprentice, the loop takes the first action and learns from it.",
@@ -92,19 +90,12 @@ class ChoicesPanel(PageStruct, frozen=True):
     explored: float
 
 
-class HalfLifeEvidence(PageStruct, frozen=True):
-    """A half-life that is compared, and how credible its recent predictions make it."""
+class MovingFeature(PageStruct, frozen=True):
+    """A feature or crossing, and how much of what it adds fades."""
 
     name: str
-    credibility: float  # e^{−loss}, as a share of the sum over all half-lives
-    leads: bool
-
-
-class LeadChange(PageStruct, frozen=True):
-    """Another half-life took the lead."""
-
-    at: int
-    half_life: str
+    share: float
+    text: str
 
 
 class ForgettingPanel(PageStruct, frozen=True):
@@ -115,9 +106,7 @@ class ForgettingPanel(PageStruct, frozen=True):
     effective: float
     learned: int
     noise: float  # standard deviation of rewards around their predictions
-    share: float  # of the noise: the scale of exploration
-    evidence: list[HalfLifeEvidence]  # empty if the half-life is fixed
-    changes: list[LeadChange]  # newest first
+    moving: list[MovingFeature]  # empty if the half-life is fixed
 
 
 class RewardsPanel(PageStruct, frozen=True):
@@ -167,6 +156,7 @@ class RecentRequests(NamedTuple):
     """What the dashboard shows about the last rank requests."""
 
     features: list[FeatureWeight]
+    speeds: list[FeatureSpeeds]
     events: list[str]
 
 
@@ -199,7 +189,7 @@ def build_dashboard(follower: LogFollower, since: int = 0) -> Dashboard:
         drift=_build_drift_panel(bins, lessons, is_calibrated, watches_clicks),
         chosen=_build_choices_panel(bins, decisions, names),
         forgetting=_build_forgetting_panel(
-            loop, effective_count, observations, follower.is_truncated
+            loop, effective_count, observations, follower.is_truncated, recent.speeds
         ),
         arrived=_build_rewards_panel(loop),
         features=recent.features,
@@ -309,49 +299,39 @@ def _build_choices_panel(bins: Bins, decisions: DecisionArrays, names: list[str]
 
 
 def _build_forgetting_panel(
-    loop: Loop, effective_count: float, observations: int, is_truncated: bool
+    loop: Loop,
+    effective_count: float,
+    observations: int,
+    is_truncated: bool,
+    speeds: list[FeatureSpeeds],
 ) -> ForgettingPanel:
-    """Show the half-life, and how many new observations the past counts as."""
-    half_life = loop.settings.half_life
-    explanation = ""
-    if loop.settings.finds_half_life:
-        half_life, explanation = format_half_life(loop.model.half_life), ", which predicts best"
+    """Show the half-life and how many new observations the past counts as, or what moves."""
+    half_life, noise = loop.settings.half_life, loop.model.noise
+    if loop.model.half_life is None:
+        *fading, _ = [f"{each:,.0f}" for each in loop.model.speeds.tolist()]
+        answer = (
+            f"Each weight is a sum of parts that fade after {', '.join(fading)} rewards, or never."
+        )
+        moving = [
+            MovingFeature(each.name, 1.0 - each.shares[-1], _describe_speeds(fading, each.shares))
+            for each in speeds[:SHOWN_FEATURES]
+        ]
+        return ForgettingPanel(answer, half_life, effective_count, observations, noise, moving)
     if isfinite(loop.model.half_life):
-        answer = f"An observation counts half after {half_life}{explanation}."
+        answer = f"An observation counts half after {half_life}."
     else:
-        answer = f"Never: every observation keeps its full weight{explanation}."
+        answer = "Never: every observation keeps its full weight."
     if observations:
         log = f"The log has {_format_count(observations, 'observation')}, worth"
         least = "at least " if is_truncated else ""
         answer += f" {log} {least}{_format_count(round(effective_count), 'new one')}."
-    learning = loop.model.describe_learning()
-    evidence, changes = [], []
-    if loop.settings.finds_half_life:
-        evidence = _weigh_half_lives(learning)
-        changes = [
-            LeadChange(change.at, format_half_life(change.seconds or inf))
-            for change in reversed(loop.store.list_half_life_changes(loop.id)[-SHOWN_CHANGES:])
-        ]
-    return ForgettingPanel(
-        answer,
-        half_life,
-        effective_count,
-        observations,
-        learning.noise,
-        learning.share,
-        evidence,
-        changes,
-    )
+    return ForgettingPanel(answer, half_life, effective_count, observations, noise, [])
 
 
-def _weigh_half_lives(learning: LearningState) -> list[HalfLifeEvidence]:
-    """Turn the losses of the compared half-lives into shares of credibility."""
-    weights = np.exp(-np.array(learning.losses))
-    shares = (weights / weights.sum()).tolist()
-    return [
-        HalfLifeEvidence(format_half_life(half_life), share, place == learning.leader)
-        for place, (half_life, share) in enumerate(zip(learning.half_lives, shares, strict=True))
-    ]
+def _describe_speeds(fading: Sequence[str], shares: Sequence[float]) -> str:
+    """Say how much of a feature fades, and how fast the largest part of it does."""
+    fastest = int(np.argmax(shares[:-1]))
+    return f"{1.0 - shares[-1]:.0%} after {fading[fastest]}"
 
 
 def _build_rewards_panel(loop: Loop) -> RewardsPanel:
@@ -379,12 +359,13 @@ def read_recent_requests(loop: Loop) -> RecentRequests:
     pairs = [(each.context_features, each.actions[:MAX_REQUEST_ACTIONS]) for each in requests]
     try:
         ranking = loop.model.measure_importance(pairs, MAX_WEIGHED_CROSSINGS)
+        speeds = loop.model.measure_speeds(pairs, MAX_WEIGHED_CROSSINGS)
     except FeatureError:  # a request whose features cannot be read was answered without the log
-        ranking = []
+        ranking, speeds = [], []
     weights = [
         FeatureWeight(name, amount) for name, amount in ranking[:SHOWN_FEATURES] if amount > 0.0
     ]
-    return RecentRequests(weights, [event_id for event_id, _ in rows[:SHOWN_EVENTS]])
+    return RecentRequests(weights, speeds, [event_id for event_id, _ in rows[:SHOWN_EVENTS]])
 
 
 def capitalize(text: str) -> str:

@@ -1,7 +1,6 @@
 """The fold over the log of one loop: settings and belief, and how far the log is applied."""
 
 import logging
-import math
 import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -20,7 +19,6 @@ from windvane.service.sharing.servers import LessonLags, RoundSupply
 from windvane.service.store.database import is_database_failure
 from windvane.service.store.log import LogReader, SnapshotKey
 from windvane.service.store.rows import (
-    HalfLifeChange,
     Lesson,
     LogPosition,
     LoopRow,
@@ -70,7 +68,6 @@ class FoldedState:
         self.last_lesson = last_lesson  # id of the last lesson learned
         self.last_change = 0  # id of the last change of settings that the model follows
         self.lessons_since_snapshot = 0
-        self.unwritten_changes: list[HalfLifeChange] = []  # of the half-life, for the log
 
     def apply(self, lessons: Iterable[Lesson], due: list[SettingsChange]) -> None:
         """Learn lessons, with the changes of settings that are due between and after them."""
@@ -100,10 +97,8 @@ class FoldedState:
             moment = Moment(lesson.round, lesson.ranked_at)
             if lesson.kind == "amend":
                 self.model.amend(lesson.features, lesson.value, moment)
-            elif self.model.learn(lesson.features, lesson.value, moment):
-                half_life = self.model.half_life
-                seconds = half_life if math.isfinite(half_life) else None
-                self.unwritten_changes.append(HalfLifeChange(lesson.id, lesson.at, seconds))
+            else:
+                self.model.learn(lesson.features, lesson.value, moment)
             self.newest = max(self.newest, moment)
             self.last_lesson = lesson.id
             self.lessons_since_snapshot += 1

@@ -27,7 +27,6 @@ from windvane.service.store.files.data_directory import save_progress
 from windvane.service.store.rows import (
     DecisionRow,
     Funnel,
-    HalfLifeChange,
     Key,
     Lesson,
     LogPosition,
@@ -41,7 +40,6 @@ from windvane.service.store.schema import (
     clock,
     counters,
     decisions,
-    half_life_changes,
     keys,
     lessons,
     loops,
@@ -129,11 +127,6 @@ class LogReader:
 
     def list_loops(self) -> list[LoopRow]:
         return [LoopRow(*row) for row in self.fetch_all(_SELECT_LOOPS.order_by(loops.c.id))]
-
-    def list_half_life_changes(self, loop: int) -> list[HalfLifeChange]:
-        columns = half_life_changes.c["lesson", "at", "seconds"]
-        query = select(*columns).where(half_life_changes.c.loop == loop).order_by("lesson")
-        return [HalfLifeChange(*row) for row in self.fetch_all(query)]
 
     def list_settings_changes(self, loop: int) -> list[SettingsChange]:
         """List all settings that a loop ever had, oldest first; every loop has some."""

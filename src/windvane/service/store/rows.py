@@ -128,14 +128,6 @@ class Funnel(NamedTuple):
     unlearned: int = 0  # rewards: of a decision without features
 
 
-class HalfLifeChange(NamedTuple):
-    """Another half-life leads after a lesson (id): it has predicted better, lately."""
-
-    lesson: int
-    at: int
-    seconds: float | None  # None: never
-
-
 class EvaluationRow(NamedTuple):
     """An evaluation, without its result."""
 

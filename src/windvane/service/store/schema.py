@@ -149,16 +149,6 @@ snapshots = _define_table(
     Index("snapshots_of_loop", "loop", "id"),
 )
 
-# Derived from the lessons, for those who read the log: a row that is missing is written again.
-half_life_changes = Table(
-    "half_life_changes",
-    metadata,
-    Column("loop", Id, primary_key=True, autoincrement=False),
-    Column("lesson", Id, primary_key=True, autoincrement=False),  # it leads after this lesson
-    _make_time_column(),  # of the lesson
-    Column("seconds", Float(53)),  # the half-life that leads; NULL: never
-)
-
 SNAPSHOT_PART_BYTES = 1 << 20  # bytes of a snapshot in one row
 snapshot_parts = Table(  # what a snapshot has beyond its first part, which is in `snapshots`
     "snapshot_parts",

@@ -235,7 +235,8 @@ function showFeatures({ features }) {
 }
 
 function showForgetting({ forgetting }) {
-  const { learned, effective, evidence, changes, noise } = forgetting;
+  const { learned, effective, moving, noise } = forgetting;
+  const isFixed = moving.length === 0;
   const rows = [
     {
       name: "observations",
@@ -246,24 +247,13 @@ function showForgetting({ forgetting }) {
     },
     { name: "count as", size: effective, text: formatCount(Math.round(effective)) },
   ];
-  fillBars(inPanel("forgetting", ".bars"), learned ? rows : []);
-  const candidates = evidence.map(({ name, credibility, leads }) => ({
-    name,
-    size: credibility,
-    text: formatShare(credibility),
-    color: leads ? undefined : "var(--veil)",
-    isStrong: leads,
-  }));
-  byId("half-lives").hidden = evidence.length === 0;
-  fillBars(inPanel("half-lives", ".bars"), candidates);
+  fillBars(inPanel("forgetting", ".bars"), learned && isFixed ? rows : []);
+  byId("moving").hidden = isFixed;
+  const bars = moving.map(({ name, share, text }) => ({ name, size: share, text }));
+  fillBars(inPanel("moving", ".bars"), bars);
   const deviation = `${formatNumber(noise)} (standard deviation)`;
-  const scale = `Rewards differ from their predictions by ${deviation}.`;
-  const describe = ({ at, halfLife }) =>
-    `${new Date(at / 1000).toLocaleString("en-GB")}: ${halfLife}`;
-  const history = changes.length
-    ? `The lead changed: ${changes.map(describe).join("; ")}.`
-    : "The lead has not changed yet.";
-  byId("half-life-note").textContent = evidence.length ? `${history} ${scale}` : scale;
+  byId("half-life-note").textContent =
+    `Rewards differ from their predictions by ${deviation}.`;
 }
 
 /** Show why one event got its choice. */

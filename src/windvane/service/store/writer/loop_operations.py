@@ -13,7 +13,6 @@ from windvane.service.store.schema import (
     decisions,
     evaluation_parts,
     evaluations,
-    half_life_changes,
     keys,
     lessons,
     loops,
@@ -137,21 +136,6 @@ class PurgeLoops(Operation[bool], frozen=True):
                 return True
         transaction.connection.execute(delete(loops).where(loops.c.id == loop))
         return True
-
-
-class PutHalfLifeChange(Operation[None], frozen=True):
-    """Record that another half-life leads after a lesson; a repetition has no effect."""
-
-    loop: int
-    lesson: int
-    at: int
-    seconds: float | None
-
-    def run(self, transaction: Transaction) -> None:
-        columns = half_life_changes.c
-        is_same = and_(columns.loop == self.loop, columns.lesson == self.lesson)
-        if transaction.connection.scalar(select(columns.lesson).where(is_same)) is None:
-            transaction.connection.execute(insert(half_life_changes), asdict(self))
 
 
 class PutSnapshotPart(Operation[None], frozen=True):
