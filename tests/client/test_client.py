@@ -10,12 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import httpx2
 import numpy as np
 import pytest
 
+from clock_helpers import SettableClock
 from decision_pages import make_decision_page
 from windvane.client import (
     AsyncClient,
@@ -26,6 +28,7 @@ from windvane.client import (
     RewardOutcome,
     RewardRequest,
     operations,
+    transport,
 )
 from windvane.errors import ArmsError, ChoiceError, FeatureError, RewardError, SettingError
 
@@ -36,23 +39,34 @@ LOCAL = RankedDecision(
 
 
 class Play:
-    """Answers requests, and remembers them."""
+    """Answers requests, and remembers them; each takes ten seconds of a clock that is given."""
 
-    def __init__(self, *answers: Callable[[httpx2.Request], httpx2.Response] | int) -> None:
+    def __init__(self, *answers: Handler | int, clock: SettableClock | None = None) -> None:
         self.answers = list(answers)
+        self.clock = clock
         self.requests: list[httpx2.Request] = []
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        if self.clock is not None:
+            self.clock.now += 10.0
         self.requests.append(request)
         answer = self.answers[min(len(self.requests), len(self.answers)) - 1]
         return httpx2.Response(answer) if isinstance(answer, int) else answer(request)
 
     def client(self, *servers: str, **options: Any) -> Client:
         http = httpx2.AsyncClient(transport=httpx2.MockTransport(self))
-        return Client(servers or "http://a", http=http, **options)
+        return Client(servers or "http://a", http=http, **{"rank_timeout": 60.0, **options})
 
     def bodies(self) -> list[Any]:
         return [json.loads(request.content) for request in self.requests]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SettableClock:
+    """The clock that says how much time is left for further attempts."""
+    clock = SettableClock()
+    monkeypatch.setattr(transport, "Attempts", partial(transport.Attempts, clock=clock))
+    return clock
 
 
 def choose_last(request: httpx2.Request) -> httpx2.Response:
@@ -109,9 +123,11 @@ def test_a_rank_is_repeated_with_the_same_ids(failure: Any) -> None:
 
 
 @pytest.mark.parametrize("failure", [503, cut, refuse(429, **{"retry-after": "60"})])
-def test_a_rank_without_an_answer_takes_the_first_action_that_is_not_excluded(failure: Any) -> None:
-    play = Play(failure)
-    with play.client("http://a", "http://b", rank_timeout=0.3) as client:
+def test_a_rank_without_an_answer_takes_the_first_action_that_is_not_excluded(
+    failure: Any, clock: SettableClock
+) -> None:
+    play = Play(failure, clock=clock)
+    with play.client("http://a", "http://b", rank_timeout=35.0) as client:
         decision = client.rank({}, ["a", "b", "c"], exclude=["a"], event_id="e", loop="home")
         sent = len(play.requests)
         assert client.reward(decision, 1.0).status == "not sent"
@@ -213,14 +229,13 @@ def test_large_rewards_are_split_by_bytes() -> None:
     assert max(len(request.content) for request in play.requests) < 1 << 20
 
 
-def test_rewards_that_no_server_took_can_be_sent_again() -> None:
-    play = Play(learn, 503)
-    with play.client(timeout=0.2) as client:
+def test_rewards_that_no_server_took_can_be_sent_again(clock: SettableClock) -> None:
+    play = Play(learn, 503, clock=clock)
+    with play.client(timeout=25.0) as client:
         many = [RewardRequest(f"e{k}", 0.5) for k in range(operations.MAX_BATCH_REWARDS + 2)]
-        with pytest.raises(
-            DeliveryError, match=r"rewards: no server .* 0.2 s .status 503"
-        ) as error:
+        with pytest.raises(DeliveryError, match=r"rewards: no server .* 25 s .status 503") as error:
             client.rewards(many)
+    assert len(play.requests) == 1 + 3
     assert error.value.undelivered == tuple(many[-2:])
     assert pickle.loads(pickle.dumps(error.value)).undelivered == tuple(many[-2:])
     again = Play(learn)
@@ -305,7 +320,7 @@ def test_threads_share_a_client() -> None:
 async def test_the_asynchronous_client_repeats_and_falls_back(silent: str) -> None:
     play = Play(503, choose_last)
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(play))
-    async with AsyncClient("http://a", http=http) as client:
+    async with AsyncClient("http://a", http=http, rank_timeout=60.0) as client:
         decision = await client.rank({}, ["a", "b"])
         assert (decision.action, len(play.requests)) == ("b", 2)
         assert play.requests[0].content == play.requests[1].content
