@@ -1,7 +1,10 @@
 """The service's end of the writer process: gathering, deadlines, and which writes fail."""
 
 import asyncio
+import selectors
 import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -70,18 +73,40 @@ async def test_operations_are_gathered_for_a_short_time_until_they_are_enough(
         assert await sender.list_messages() == expected
 
 
-async def test_operations_time_out_in_the_order_of_their_deadlines() -> None:
-    sender = Sender()
-    timed_out: list[float] = []
-    for seconds in (0.1, 0.02, 0.1, 0.02):
-        writing = sender.client.submit(PutKey("read", "hash", 0), timeout=seconds)
-        writing.add_done_callback(lambda _, seconds=seconds: timed_out.append(seconds))  # type: ignore[misc]
-    with pytest.raises(TimeoutError):
-        await writing
-    assert timed_out == [0.02, 0.02]
-    await asyncio.sleep(0.15)
-    assert timed_out == [0.02, 0.02, 0.1, 0.1]
-    assert sender.client.failures.counts == {"PutKey": 4}
+class SkippingSelector(selectors.DefaultSelector):
+    """Skips the time that an event loop would wait for its next timer."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready:
+            self.now += timeout or 0.0
+        return ready
+
+
+def run_without_waiting(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a scenario in an event loop that waits for nothing but timers, and skips this time."""
+    selector = SkippingSelector()
+    loop = asyncio.SelectorEventLoop(selector)
+    loop.time = lambda: selector.now  # type: ignore[method-assign]
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(scenario())
+
+
+def test_operations_time_out_in_the_order_of_their_deadlines() -> None:
+    async def scenario() -> None:
+        now, sender = asyncio.get_running_loop().time, Sender()
+        timed_out: list[tuple[float, float]] = []
+        for seconds in (5.0, 1.0, 5.0, 1.0):
+            writing = sender.client.submit(PutKey("read", "hash", 0), timeout=seconds)
+            writing.add_done_callback(lambda _, seconds=seconds: timed_out.append((seconds, now())))  # type: ignore[misc]
+            writing.add_done_callback(lambda done: done.exception())
+        await asyncio.sleep(7.0)
+        assert timed_out == [(1.0, 1.0), (1.0, 1.0), (5.0, 5.0), (5.0, 5.0)]
+        assert sender.client.failures.counts == {"PutKey": 4}
+
+    run_without_waiting(scenario)
 
 
 @pytest.fixture
