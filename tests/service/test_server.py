@@ -14,25 +14,28 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import IO, NamedTuple
 
 import pytest
 
 from server_process import BASE, DEADLINE_SECONDS, Answer, Client
-from waiting import wait_until
 from windvane.errors import SettingError
 from windvane.service.server import Address, listen
 
 MAIN = "from windvane.cli import main; main()"
 WAITING_MAIN = """
-import os, sys, time
-from windvane.service import app
-load = app.compile_kernels
+import sys
+from windvane.service import app, server
+load, listen = app.compile_kernels, server.listen
+def listen_and_tell(address):
+    listening = listen(address)
+    print(listening.getsockname()[1], flush=True)
+    return listening
 def wait_and_load():
-    open(sys.argv[-1] + ".loading", "w").close()
-    while not os.path.exists(sys.argv[-1] + ".go"):
-        time.sleep(0.01)
+    print("loading", flush=True)
+    sys.stdin.readline()
     load()
-app.compile_kernels = wait_and_load
+app.compile_kernels, server.listen = wait_and_load, listen_and_tell
 """
 CHROMIUM = "/usr/bin/chromium"
 ACTIONS = {"actions": [{"id": "a", "features": [{"x": 1}]}]}
@@ -66,15 +69,8 @@ def test_a_port_of_another_program_is_refused_with_the_remedy() -> None:
     )
 
 
-def find_free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def start(data: Path, port: int, stderr: int, code: str = MAIN) -> "subprocess.Popen[bytes]":
-    words = ["serve", "--port", str(port), "--data", str(data)]
-    return subprocess.Popen([sys.executable, "-c", code, *words], stderr=stderr)
+def make_command(data: Path, code: str = MAIN) -> list[str]:
+    return [sys.executable, "-c", code, "serve", "--port", "0", "--data", str(data)]
 
 
 def ask(port: int, method: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
@@ -86,7 +82,7 @@ def ask(port: int, method: str, path: str, headers: Mapping[str, str] | None = N
 def running(data: Path) -> Iterator[tuple[int, "subprocess.Popen[bytes]", int]]:
     """A server that is ready: its port, its process, and the end of its stderr to read."""
     reading, writing = os.pipe()
-    process = start(data, 0, writing)
+    process = subprocess.Popen(make_command(data), stderr=writing)
     try:
         os.close(writing)
         line = os.read(reading, 1000)
@@ -105,51 +101,58 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         yield port
 
 
-@contextmanager
-def loading(data: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
-    """A server that loads until the file `DATA.go` is there."""
-    process = start(data, port, subprocess.PIPE, WAITING_MAIN + MAIN)
-    assert process.stderr is not None
-    try:
-        loading = Path(f"{data}.loading")
-        wait_until(lambda: loading.exists() or process.poll() is not None, DEADLINE_SECONDS)
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+class LoadingServer(NamedTuple):
+    """A server that loads until it is told to go on."""
+
+    process: "subprocess.Popen[bytes]"
+    port: int
+    orders: IO[bytes]
+    stderr: IO[bytes]
+
+    def go_on(self) -> None:
+        self.orders.write(b"\n")
+        self.orders.flush()
 
 
-def test_a_server_that_loads_answers_503_and_says_when_it_is_ready(tmp_path: Path) -> None:
-    port, data = find_free_port(), tmp_path / "data"
-    with loading(data, port) as process:
+@pytest.fixture
+def loading(tmp_path: Path) -> Iterator[LoadingServer]:
+    command, pipe = make_command(tmp_path, WAITING_MAIN + MAIN), subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
         assert process.stderr is not None
-        for method, path in (
-            ("GET", "/readyz"),
-            ("GET", "/healthz"),
-            ("GET", "/"),
-            ("POST", f"{BASE}/rank"),
-            ("DELETE", f"{BASE}/logs"),
-        ):
-            answer = ask(port, method, path)
-            assert answer.status == 503
-            assert int(answer.headers["retry-after"]) > 0
-        Path(f"{data}.go").touch()
-        assert b"serving on" in process.stderr.readline()
-        assert ask(port, "GET", "/readyz").json == {"status": "ready"}
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_SECONDS) == 0
-        assert process.stderr.read() == b"windvane: stopped\n"
+        try:
+            port = int(process.stdout.readline())
+            assert process.stdout.readline() == b"loading\n"
+            yield LoadingServer(process, port, process.stdin, process.stderr)
+        finally:
+            process.kill()
 
 
-def test_a_server_can_be_stopped_while_it_loads(tmp_path: Path) -> None:
-    port, data = find_free_port(), tmp_path / "data"
-    with loading(data, port) as process:
-        assert process.stderr is not None
-        process.send_signal(signal.SIGTERM)
-        Path(f"{data}.go").touch()
-        assert process.wait(DEADLINE_SECONDS) == 0
-        assert b"serving on" not in process.stderr.read()
+def test_a_server_that_loads_answers_503_and_says_when_it_is_ready(loading: LoadingServer) -> None:
+    for method, path in (
+        ("GET", "/readyz"),
+        ("GET", "/healthz"),
+        ("GET", "/"),
+        ("POST", f"{BASE}/rank"),
+        ("DELETE", f"{BASE}/logs"),
+    ):
+        answer = ask(loading.port, method, path)
+        assert answer.status == 503
+        assert int(answer.headers["retry-after"]) > 0
+    loading.go_on()
+    assert b"serving on" in loading.stderr.readline()
+    assert ask(loading.port, "GET", "/readyz").json == {"status": "ready"}
+    loading.process.send_signal(signal.SIGTERM)
+    assert loading.process.wait(DEADLINE_SECONDS) == 0
+    assert loading.stderr.read() == b"windvane: stopped\n"
+
+
+def test_a_server_can_be_stopped_while_it_loads(loading: LoadingServer) -> None:
+    loading.process.send_signal(signal.SIGTERM)
+    loading.go_on()
+    assert loading.process.wait(DEADLINE_SECONDS) == 0
+    assert b"serving on" not in loading.stderr.read()
 
 
 def test_no_forwarded_header_is_believed(port: int) -> None:
