@@ -218,35 +218,26 @@ def test_a_defect_in_the_encoder_degrades_ranks_and_recovers(
     )
 
 
-class StoppedWriter:
-    """The process that writes does nothing, until it is let go."""
-
-    def __init__(self, web: TestClient) -> None:
-        self._process = web.app.state.service.writer.process_id  # type: ignore[attr-defined]
-        os.kill(self._process, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        os.kill(self._process, signal.SIGCONT)
-
-
-@pytest.fixture
-def stopped_writer(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoppedWriter]:
-    """The log takes longer than a rank can wait."""
-    monkeypatch.setattr(service, "WRITE_TIMEOUT_SECONDS", 0.1)
-    monkeypatch.setattr(service, "DEGRADED_WRITE_TIMEOUT_SECONDS", 0.1)
-    stopped_writer = StoppedWriter(web)
-    yield stopped_writer
-    stopped_writer.resume()
+@contextmanager
+def stop_writer(web: TestClient) -> Iterator[None]:
+    """The process that writes does nothing; a request gives up on it after a tenth of a second."""
+    process = web.app.state.service.writer.process_id  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service, "WRITE_TIMEOUT_SECONDS", 0.1)
+        patch.setattr(service, "DEGRADED_WRITE_TIMEOUT_SECONDS", 0.1)
+        os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(process, signal.SIGCONT)
 
 
-def test_a_rank_that_waited_too_long_is_never_learned(
-    web: TestClient, stopped_writer: StoppedWriter
-) -> None:
-    response, unnamed = send_rank(web, "late"), send_rank(web, None)
-    assert response["degraded"]
-    assert unnamed["degraded"]
-    assert "too long" in web.get("/healthz").json()["reason"]
-    stopped_writer.resume()
+def test_a_rank_that_waited_too_long_is_never_learned(web: TestClient) -> None:
+    with stop_writer(web):
+        response, unnamed = send_rank(web, "late"), send_rank(web, None)
+        assert response["degraded"]
+        assert unnamed["degraded"]
+        assert "too long" in web.get("/healthz").json()["reason"]
     assert send_rank(web, "late") == response
     store = web.app.state.service.store  # type: ignore[attr-defined]
     for event in ("late", str(unnamed["eventId"])):
@@ -258,42 +249,34 @@ def test_a_rank_that_waited_too_long_is_never_learned(
     assert list(store.iterate_lessons(1)) == []
 
 
-def test_a_reward_that_waits_too_long_is_to_be_sent_again_and_counts_once(
-    web: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reward_that_waits_too_long_is_to_be_sent_again_and_counts_once(web: TestClient) -> None:
     send_rank(web, "e")
-    monkeypatch.setattr(service, "WRITE_TIMEOUT_SECONDS", 0.2)
     path, header = f"{BASE}/events/e/reward", {"x-ms-client-request-id": "once"}
-    stopped_writer = StoppedWriter(web)
-    refused = web.post(path, json={"value": 1.0}, headers=header)
-    assert refused.status_code == 503
-    assert "too long" in refused.json()["error"]["message"]
-    assert web.post(f"{BASE}/events/e/activate").status_code == 503
-    stopped_writer.resume()
+    with stop_writer(web):
+        refused = web.post(path, json={"value": 1.0}, headers=header)
+        assert refused.status_code == 503
+        assert "too long" in refused.json()["error"]["message"]
+        assert web.post(f"{BASE}/events/e/activate").status_code == 503
     assert web.post(path, json={"value": 1.0}, headers=header).status_code == 204
     assert read_reward_statuses(web, "e").count("learned") == 1
 
 
 def test_a_reward_that_came_first_teaches_nothing_of_a_rank_that_waited_too_long(
-    web: TestClient, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    web: TestClient,
 ) -> None:
     assert web.post(f"{BASE}/events/e/reward", json={"value": 1.0}).status_code == 204
-    stopped_writer = request.getfixturevalue("stopped_writer")
-    response = send_rank(web, "e")
-    stopped_writer.resume()
+    with stop_writer(web):
+        response = send_rank(web, "e")
     assert send_rank(web, "e") == response
     assert response["degraded"]
     assert read_reward_statuses(web, "e") == ["unlearned"]
 
 
-def test_a_decision_outlives_a_repetition_that_waited_too_long(
-    web: TestClient, request: pytest.FixtureRequest
-) -> None:
+def test_a_decision_outlives_a_repetition_that_waited_too_long(web: TestClient) -> None:
     before = send_rank(web, "e")
     assert web.post(f"{BASE}/events/e/reward", json={"value": 1.0}).status_code == 204
-    stopped_writer = request.getfixturevalue("stopped_writer")
-    assert send_rank(web, "e")["degraded"]
-    stopped_writer.resume()
+    with stop_writer(web):
+        assert send_rank(web, "e")["degraded"]
     assert send_rank(web, "e") == before
     store = web.app.state.service.store  # type: ignore[attr-defined]
     assert not store.find_decision(1, "e").degraded
@@ -364,7 +347,7 @@ def test_a_stop_does_not_wait_for_a_log_that_hangs(
     monkeypatch.setattr(writer_client, "CLOSE_TIMEOUT_SECONDS", 0.2)
     with TestClient(create_app(str(tmp_path / "data"))) as web:
         before = send_rank(web, "e")
-        StoppedWriter(web)
+        os.kill(web.app.state.service.writer.process_id, signal.SIGSTOP)  # type: ignore[attr-defined]
         began = time.monotonic()
     assert time.monotonic() - began < 30.0  # guards against hanging
     with TestClient(create_app(str(tmp_path / "data"))) as web:

@@ -130,9 +130,8 @@ def test_a_committed_decision_whose_reply_was_lost_is_withdrawn_by_the_next_star
 
 
 @pytest.fixture
-def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+def web(tmp_path: Path) -> Iterator[TestClient]:
     with TestClient(create_app(str(tmp_path / "data"))) as web:
-        monkeypatch.setattr(service, "WRITE_TIMEOUT_SECONDS", 0.1)
         yield web
 
 
@@ -143,6 +142,7 @@ def test_without_a_record_there_is_no_degraded_answer(
         raise OSError("Input/output error")
 
     monkeypatch.setattr(WithdrawalFile, "add", fail)
+    monkeypatch.setattr(service, "WRITE_TIMEOUT_SECONDS", 0.1)
     writer = web.app.state.service.writer.process_id  # type: ignore[attr-defined]
     os.kill(writer, signal.SIGSTOP)
     refused = web.post(f"{BASE}/rank", json=BODY)
