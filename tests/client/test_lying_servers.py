@@ -200,10 +200,18 @@ def run_server(answer: Any) -> Iterator[str]:
     stopped = threading.Event()
 
     def serve(connection: socket.socket) -> None:
-        with connection, suppress(OSError), connection.makefile("rb") as reader:
-            head = b"".join(iter(reader.readline, b"\r\n"))
-            lengths = [line.split()[1] for line in head.split(b"\r\n") if LENGTH.match(line)]
-            request = json.loads(reader.read(int(lengths[0])) if lengths else b"{}")
+        # The time of a client may be over before it has sent all of its request.
+        incomplete = (OSError, json.JSONDecodeError)
+        with connection, suppress(*incomplete), connection.makefile("rb") as reader:
+            length = 0
+            for line in reader:
+                if line == b"\r\n":
+                    break
+                if LENGTH.match(line):
+                    length = int(line.split()[1])
+            else:
+                return
+            request = json.loads(reader.read(length) if length else b"{}")
             parts = answer(request) if callable(answer) else answer
             for part in [parts] if isinstance(parts, bytes) else parts:
                 if stopped.is_set():
