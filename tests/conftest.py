@@ -10,9 +10,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.main
 from hypothesis import settings
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # idle BLAS threads take time from other tests
@@ -82,6 +84,7 @@ EXTRA_TESTS = (  # only `make test-all` runs them: npm, steps of the container, 
     "tests/service/test_faults.py::test_a_whole_run",
     "tests/test_distribution.py::test_the_steps_of_the_container",
 )
+build_command = cache(typer.main.get_command)  # typer would do it anew for each run of a command
 FIRST_PATH = "tests/test_distribution.py"  # minutes of installing, in which other workers are busy
 
 
@@ -182,6 +185,7 @@ def run_here(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """A function that runs a command in this process, which is faster."""
+    monkeypatch.setattr(typer.main, "get_command", build_command)
 
     def run_here(*words: str | Path) -> subprocess.CompletedProcess[str]:
         monkeypatch.setattr(sys, "argv", ["windvane", *map(str, words)])
