@@ -147,6 +147,11 @@ def fit_parts(memory: Memory, ridge: float, xs: Floats, ys: Floats) -> tuple[Flo
     return cross.T @ both[:, 0], covariance
 
 
+def log_density(error: float, variance: float) -> float:
+    """log N(error; 0, variance), which scipy.stats computes a hundred times as slowly."""
+    return -0.5 * float(np.log(2 * np.pi * variance) + error**2 / variance)
+
+
 def find_parts(
     memory: Memory, ridge: float, xs: Floats, ys: Floats
 ) -> tuple[Floats, Floats, float]:
@@ -168,12 +173,12 @@ def find_parts(
         c, e, k, miss = 1 + u @ P @ u, y - u @ m, 1 + x @ Q @ x, y - x @ still
         m, P = m + P @ u * e / c, P - np.outer(P @ u, P @ u) / c
         still, Q = still + Q @ x * miss / k, Q - np.outer(Q @ x, Q @ x) / k
-        parts_score = stats.norm.logpdf(e, 0, np.sqrt(noise * c))
-        odds = np.clip(odds + stats.norm.logpdf(miss, 0, np.sqrt(noise * k)) - parts_score, -5, 5)
+        still_score, parts_score = log_density(miss, noise * k), log_density(e, noise * c)
+        odds = np.clip(odds + still_score - parts_score, -5, 5)
         errors = 0.9995 * errors + (miss**2 / k if odds > 0 else e**2 / c)
         weight = 0.9995 * weight + 1
         noise = (0.5 + errors) / (2 + weight)
-        is_due = n in 2 ** np.arange(3, 40)
+        is_due = n >= 8 and n.bit_count() == 1  # a power of two
         determined = 0.9995 * determined + d - np.diag(P).reshape(count, d).sum(1) / v
         squares = 0.9995 * squares + (m.reshape(count, d) ** 2).sum(1) / noise
         found = (10 * v0 + squares) / (10 + determined)
@@ -679,8 +684,7 @@ class DiagonalParts(DiagonalWeights):
             self.still_p, self.still_b, miss, k = self.correct(
                 self.still_p, self.still_b, still, x, y, 1.0
             )
-            self.odds += stats.norm.logpdf(miss, 0, np.sqrt(noise * k))
-            self.odds -= stats.norm.logpdf(e, 0, np.sqrt(noise * S))
+            self.odds += log_density(miss, noise * k) - log_density(e, noise * S)
             self.odds = float(np.clip(self.odds, -5, 5))
             e, S = (miss, k) if self.leads() else (e, S)
         self.errors.append((at, e * e / S))
