@@ -80,8 +80,11 @@ def test_rare_segments_are_together() -> None:
 
 
 def test_the_intervals_of_segments_hold_together() -> None:
-    """300 logs with 8 segments: the chance that any interval misses its truth is at most 5 %."""
-    rng, missed, runs = np.random.default_rng(11), 0, 300
+    """100 logs with 8 segments: the chance that any interval misses its truth is at most 5 %.
+
+    Intervals that hold one by one would miss in 1 − 0.95⁸ = 34 % of the logs.
+    """
+    rng, missed, runs = np.random.default_rng(11), 0, 100
     truths = np.linspace(0.2, 0.9, 8)
     for _ in range(runs):
         contexts, chosen = rng.integers(8, size=800), rng.integers(2, size=800)
