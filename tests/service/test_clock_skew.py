@@ -10,7 +10,7 @@ import pytest
 
 from clock_helpers import DAY, MINUTE, SECOND, FakeMachine
 from faults.jumping_clocks import find_clock_obstacle, make_environment, set_clock
-from server_process import BASE, Nursery, Server
+from server_process import BASE, Client, Nursery, Server
 from service_helpers import OFFER, make_service
 from shared_log_helpers import BODY
 from waiting import wait_until
@@ -39,6 +39,16 @@ def skewed(tmp_path: Path) -> Iterator[Nursery]:
     nursery.close()
 
 
+def read_skew(client: Client) -> float:
+    return float(client.call("GET", "/healthz").json["sharing"]["clockSkewSeconds"])
+
+
+def read_skew_metric(client: Client) -> float:
+    metrics = client.call("GET", "/metrics").body.decode()
+    [skew] = re.findall(r"^windvane_clock_skew_seconds (\S+)$", metrics, re.MULTILINE)
+    return float(skew)
+
+
 def test_a_wrong_clock_of_a_machine_closes_no_decision_and_calls_no_reward_late(
     nursery: Nursery, skewed: Nursery, postgresql: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -53,15 +63,13 @@ def test_a_wrong_clock_of_a_machine_closes_no_decision_and_calls_no_reward_late(
         (row,) = log.list_loops()
         for event in EVENTS:
             assert not true.rank(BODY | {"eventId": event}).json["degraded"]
-        sharing = ahead.call("GET", "/healthz").json["sharing"]
-        assert sharing["clockSkewSeconds"] == pytest.approx(AHEAD_SECONDS, abs=5.0)
-        assert abs(true.call("GET", "/healthz").json["sharing"]["clockSkewSeconds"]) < 5.0
-        [warning] = ahead.call("GET", "/healthz").json["warnings"]
-        assert "60 minutes ahead of that of the database" in warning
-        wait_until(lambda: warning in wrong.log)
-        metrics = ahead.call("GET", "/metrics").body.decode()
-        [skew] = re.findall(r"^windvane_clock_skew_seconds (\S+)$", metrics, re.MULTILINE)
-        assert float(skew) == pytest.approx(AHEAD_SECONDS, abs=5.0)
+        # On a busy machine the answer to a heartbeat may come late: then the next one counts.
+        wait_until(lambda: abs(read_skew(ahead) - AHEAD_SECONDS) < 5.0)
+        wait_until(lambda: abs(read_skew(true)) < 5.0)
+        warning = "60 minutes ahead of that of the database"
+        wait_until(lambda: warning in ahead.call("GET", "/healthz").json["warnings"][0])
+        wait_until(lambda: "ahead of that of the database" in wrong.log)
+        wait_until(lambda: abs(read_skew_metric(ahead) - AHEAD_SECONDS) < 5.0)
         # After a default reward of another loop, the leader has swept all loops.
         hasty = {"name": "hasty", "settings": {"rewardWaitTime": "PT0.1S"}}
         assert ahead.call("POST", "/loops", hasty).status == 201
