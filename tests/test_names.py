@@ -32,6 +32,9 @@ TABLE = {
     "Restart-LinTS": ("restart", "thompson"),
     "D-FPL-GLM": ("discount", "perturbed_history"),
     "SW-FPL-GLM": ("window", "perturbed_history"),
+    "WSB-LinUCB": ("fading_prior", "optimism"),
+    "WSB-RandLinUCB": ("fading_prior", "randomized"),
+    "WSB-LinTS": ("fading_prior", "thompson"),
     "LinTS-OR": ("restart_at", "thompson"),
     "LinUCB-OR": ("restart_at", "optimism"),
     "RandLinUCB-OR": ("restart_at", "randomized"),
@@ -129,6 +132,7 @@ def test_every_name_is_tuned_from_theory() -> None:
     assert make("D-LinTS").memory.gamma == theory.discount_for(10, 10_000, 4.0, 100)
     older = make("D-RandLinUCB", tuning="uncorrected").memory.gamma
     assert older == theory.discount_for(10, 10_000, 4.0, tuning="uncorrected")
+    assert make("WSB-LinTS").memory == wv.fading_prior(make("D-LinTS").memory.gamma)
     assert make("SW-LinTS").memory == wv.window(span)
     assert make("Restart-LinUCB").memory == wv.restart(span)
     assert make("LinTS-OR", changes=[7000, 4000]).memory == wv.restart_at([4000, 7000])

@@ -31,6 +31,7 @@ from .learner import Learner as Learner
 from .memory import Memory as Memory
 from .memory import detect as detect
 from .memory import discount as discount
+from .memory import fading_prior as fading_prior
 from .memory import half_life as half_life
 from .memory import kalman as kalman
 from .memory import keep as keep

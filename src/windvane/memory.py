@@ -3,17 +3,18 @@
 Most memories answer three questions. By what factor does an observation fade when the next one is
 learned? After how many observations is an observation dropped? When are all observations dropped?
 
-| memory          | fades by    | dropped after  | all dropped                | clock           |
-|-----------------|-------------|----------------|----------------------------|-----------------|
-| `keep()`        | 1           | never          | never                      | none            |
-| `discount(γ)`   | γ           | never          | never                      | observations    |
-| `half_life(h)`  | ½ in h      | never          | never                      | rounds, or time |
-| `window(w)`     | 1           | w observations | never                      | observations    |
-| `restart(H)`    | 1           | never          | before rounds H, 2H, 3H, … | rounds          |
-| `restart_at(R)` | 1           | never          | before each round in R     | rounds          |
-| `detect(σ)`     | 1           | never          | when an alarm is raised    | observations    |
-| `kalman(ρ, σ)`  | filter gain | never          | never                      | observations    |
-| `parts(h₁, …)`  | filter gain | never          | never                      | observations    |
+| memory              | fades by    | dropped after  | all dropped                | clock           |
+|---------------------|-------------|----------------|----------------------------|-----------------|
+| `keep()`            | 1           | never          | never                      | none            |
+| `discount(γ)`       | γ           | never          | never                      | observations    |
+| `half_life(h)`      | ½ in h      | never          | never                      | rounds, or time |
+| `window(w)`         | 1           | w observations | never                      | observations    |
+| `restart(H)`        | 1           | never          | before rounds H, 2H, 3H, … | rounds          |
+| `restart_at(R)`     | 1           | never          | before each round in R     | rounds          |
+| `detect(σ)`         | 1           | never          | when an alarm is raised    | observations    |
+| `kalman(ρ, σ)`      | filter gain | never          | never                      | observations    |
+| `parts(h₁, …)`      | filter gain | never          | never                      | observations    |
+| `fading_prior(γ)`   | γ           | never          | never                      | observations    |
 
 An observation is a reward that was learned. A round is an arm set that was chosen from. A round
 without a reward does not change `keep`, `discount` and `window`; `restart` and `restart_at` count
@@ -35,11 +36,13 @@ from windvane.settings import HalfLife, format_half_life, parse_half_life
 from windvane.validation import Entry, Registry
 
 MOST_PARTS = 4
+LEAST_PRIOR = 1e-4  # a smaller share of the ridge would leave too few digits in W⁻¹
 
 __all__ = [
     "Memory",
     "detect",
     "discount",
+    "fading_prior",
     "half_life",
     "kalman",
     "keep",
@@ -61,6 +64,7 @@ class Memory:
     name: str
     gamma: float = 1.0  # γ
     single: bool = False  # whether W⁻¹ stands for V⁻¹, so that W̃ is not kept
+    least: float = 1.0  # the share of the ridge down to which it fades
     rounds: int = 0  # the length of a window, in observations
     every: int = 0  # H, rounds between two restarts
     at: tuple[int, ...] = ()  # rounds before which everything is dropped
@@ -421,3 +425,31 @@ def _write_parts(memory: Memory) -> list[object]:
         for span in memory.half_lives
     ]
     return [spans, [] if memory.finds else list(memory.shares)]
+
+
+@_register(
+    symbols="fading_prior(γ)",
+    examples=("fading_prior(0.95, 0.05)",),
+    fades_by="γ",
+    fades=True,
+    works_with_history=True,
+)
+def fading_prior(gamma: float, least: float = 0.01) -> Memory:
+    """Let the prior fade with the observations: the posterior, to the power γ, is the next prior.
+
+    W ← γW + xxᵀ,  b ← γb + xy,  θ̂ = W⁻¹b and V⁻¹ = W⁻¹, from W = λI and b = 0
+
+    What is left of the prior is λγⁿ·I. It stops to fade at the share `least` of λ, so that no
+    eigenvalue of W falls below it, also in directions in which nothing is observed any more.
+
+    >>> fading_prior(0.99)
+    fading_prior(0.99, 0.01)
+
+    Werge, Wu, Akgül & Kandemir (2026), "Weighted sequential Bayesian inference for non-stationary
+    linear contextual bandits" (WSB); the least share is Windvane's own.
+    """
+    gamma = validation.inside("fading_prior", "gamma", gamma)
+    least = validation.share("fading_prior", "least", least)
+    if least < LEAST_PRIOR:
+        raise SettingError(f"fading_prior: least must be at least {LEAST_PRIOR:g}, got {least!r}")
+    return Memory("fading_prior", gamma=gamma, single=True, least=least)

@@ -28,6 +28,7 @@ from windvane.memory import (
     Memory,
     detect,
     discount,
+    fading_prior,
     kalman,
     keep,
     parts,
@@ -82,6 +83,7 @@ MINIMAX = "d√T"
 WITH_ARMS = "d√(T log K)"
 DYNAMIC = "d^7/8 B^1/4 T^3/4"
 DYNAMIC_WITH_ARMS = "d^7/8 (log K)^3/8 B^1/4 T^3/4"
+WEIGHTED = "d^3/4 B^1/4 T^3/4"
 
 BASES = (
     ("LinUCB", "optimism", DYNAMIC),
@@ -98,7 +100,7 @@ NAMES = [
     Name("RandLinUCB", "keep", "randomized", MINIMAX, STATIONARY),
     Name("SquareCB", "keep", "inverse_gap", "√(d K T)", STATIONARY),
     Name("D-LinUCB", "discount", "optimism", DYNAMIC, DRIFTING),
-    Name("LB-WeightUCB", "discount", "optimism", "d^3/4 B^1/4 T^3/4", DRIFTING, single=True),
+    Name("LB-WeightUCB", "discount", "optimism", WEIGHTED, DRIFTING, single=True),
     Name("SW-LinUCB", "window", "optimism", DYNAMIC, DRIFTING),
     Name("Restart-LinUCB", "restart", "optimism", DYNAMIC, DRIFTING),
     Name("D-RandLinUCB", "discount", "randomized", DYNAMIC, DRIFTING),
@@ -107,6 +109,9 @@ NAMES = [
     Name("D-LinTS", "discount", "thompson", DYNAMIC_WITH_ARMS, DRIFTING),
     Name("SW-LinTS", "window", "thompson", DYNAMIC_WITH_ARMS, DRIFTING),
     Name("Restart-LinTS", "restart", "thompson", DYNAMIC_WITH_ARMS, DRIFTING),
+    Name("WSB-LinUCB", "fading_prior", "optimism", WEIGHTED, DRIFTING),
+    Name("WSB-RandLinUCB", "fading_prior", "randomized", "below D-RandLinUCB", DRIFTING),
+    Name("WSB-LinTS", "fading_prior", "thompson", "below D-LinTS", DRIFTING),
     Name("D-FPL-GLM", "discount", "perturbed_history", "", DRIFTING, has_link=True),
     Name("SW-FPL-GLM", "window", "perturbed_history", "", DRIFTING, has_link=True),
     Name("D-SquareCB", "discount", "inverse_gap", "", DRIFTING),
@@ -291,6 +296,7 @@ def _tune_perturbed_history(row: Name, problem: Problem) -> Exploration:
 _MEMORY_TUNINGS: dict[str, Callable[[Name, Problem], Memory]] = {
     "keep": lambda row, problem: keep(),
     "discount": _tune_discount,
+    "fading_prior": lambda row, problem: fading_prior(_tune_discount(row, problem).gamma),
     "window": lambda row, problem: window(_tune_span(row, problem)),
     "restart": lambda row, problem: restart(_tune_span(row, problem)),
     "restart_at": _tune_restart_at,

@@ -75,7 +75,7 @@ def alarms(memory: Memory, ridge: float, xs: Floats, ys: Floats) -> list[int]:
 def weights(memory: Memory, history: History, ridge: float = 1.0) -> Floats:
     """What each observation still counts, (n,)."""
     ages = np.arange(len(history.ys))[::-1].astype(np.float64)
-    if memory.name in ("discount", "kalman"):
+    if memory.name in ("discount", "fading_prior", "kalman"):
         return np.array([(memory.rho or memory.gamma) ** age for age in ages])
     if memory.name == "detect":
         first = max([0, *alarms(memory, ridge, history.xs, history.ys)])
@@ -93,6 +93,11 @@ def solve(matrix: Floats, right: Floats) -> Floats:
     return np.linalg.solve(matrix, right).astype(np.float64)
 
 
+def prior(memory: Memory, ridge: float, n: int) -> float:
+    """λ or, if it fades, λ·max(γⁿ, least) after n observations."""
+    return ridge * max(memory.gamma**n, memory.least) if memory.least < 1 else ridge
+
+
 def estimate(memory: Memory, ridge: float, history: History) -> Estimate:
     """W = λI + Σ w·xxᵀ, W̃ = λI + Σ w²·xxᵀ, b = Σ w·xy, θ̂ = W⁻¹b, V⁻¹ = W⁻¹W̃W⁻¹."""
     w, xs, ys = weights(memory, history, ridge), history.xs, history.ys
@@ -102,6 +107,7 @@ def estimate(memory: Memory, ridge: float, history: History) -> Estimate:
         mean, covariance = follow(memory, ridge, xs, ys)
         W = solve(covariance, identity)
         return Estimate(W, W, W @ mean, mean, covariance)
+    ridge = prior(memory, ridge, len(ys))
     W = ridge * identity + (w[:, None] * xs).T @ xs
     W_noise = ridge * identity + (w[:, None] ** 2 * xs).T @ xs
     b = (w[:, None] * xs).T @ ys
@@ -210,6 +216,7 @@ class Running:
         self.W, self.W_noise = ridge * np.eye(dim), ridge * np.eye(dim)
         self.b = np.zeros(dim)
         self.kept: list[tuple[Floats, float]] = []
+        self.shares = (1.0, 1.0)  # of the ridge before and after the last observation
 
     def tick(self, now: int) -> None:
         """A round begins: restarts drop everything."""
@@ -222,6 +229,9 @@ class Running:
         self.W = g * self.W + np.outer(x, x) + (1 - g) * ridge
         self.W_noise = g**2 * self.W_noise + np.outer(x, x) + (1 - g**2) * ridge
         self.b = g * self.b + x * y
+        if self.memory.name == "fading_prior":  # W ← γW + xxᵀ, until λ_min(W) reaches the least
+            self.shares = (self.shares[1], max(g * self.shares[1], self.memory.least))
+            self.W += (self.shares[1] - g * self.shares[0] - (1 - g)) * ridge
         if self.memory.name == "window":
             self.kept = [*self.kept, (x, y)][-self.memory.rounds :]
             self.W = self.W_noise = ridge + sum(np.outer(x, x) for x, _ in self.kept)
@@ -357,6 +367,7 @@ def sample(
     now = estimate(memory, ridge, history)
     a = scale(exploration.width, memory, ridge, history)
     d, n = history.xs.shape[1], len(history.ys)
+    ridge = prior(memory, ridge, n)
     if memory.name == "kalman" and exploration.name == "perturbed_history":
         stirred, strays = draws.pseudo[:n][::-1], draws.pseudo[n:].reshape(n + 1, d)[::-1]
         if exploration.pseudo == "coins":

@@ -166,8 +166,9 @@ def has_noise_estimate(arrays: PolicyArrays) -> bool:
 
 def read_belief(arrays: PolicyArrays, memory: Memory, ridge: float) -> Belief:
     """The belief in the arrays, as copies."""
-    from windvane.beliefs.full.block import (
-        view_belief,  # imported late, because compiled code is slow to load
+    from windvane.beliefs.full.block import (  # imported late: compiled code is slow to load
+        read_ridge,
+        view_belief,
     )
     from windvane.beliefs.full.linalg import invert, multiply_vector
 
@@ -183,6 +184,7 @@ def read_belief(arrays: PolicyArrays, memory: Memory, ridge: float) -> Belief:
         gram = precision - ridge * np.eye(len(precision))
         return Belief(memory, ridge, seen, gram, gram, moment, 0.0, 0.0, *errors)
     sums = state.gram.copy(), state.noise.copy(), state.moment.copy()
+    ridge = float(read_ridge(arrays))
     return Belief(memory, ridge, seen, *sums, tally["clock"].item(), tally["held"].item(), *errors)
 
 
@@ -277,12 +279,12 @@ def check_block(arrays: PolicyArrays) -> None:
     W, W̃, and what stands for W⁻¹ and V⁻¹ must be symmetric and positive, and W times W⁻¹ must lead
     back to where it started, as far as rounding and a ridge that fades allow.
     """
-    from windvane.beliefs.full.block import view_belief
+    from windvane.beliefs.full.block import read_ridge, view_belief
     from windvane.beliefs.full.parts import FIRST_VARIANCE, view_parts
 
     rule, state = arrays.rules[0], view_belief(arrays)
     dim, room = len(state.moment), int(rule["room"])
-    ridge = rule["ridge"] * np.eye(dim)
+    ridge = read_ridge(arrays) * np.eye(dim)
     is_filter = bool(rule["filter"])
     precision = state.gram + ridge
     matrices = [state.inverse, state.spread]

@@ -50,7 +50,16 @@ def view_belief(arrays: PolicyArrays) -> State:
     return State(moment, theta, gram, inverse, noise, spread, root)
 
 
-allow_in_compiled_code(view_belief)
+def read_ridge(arrays: PolicyArrays) -> float:
+    """λ or, if the prior fades, what is left of it after n observations: λ·max(γⁿ, least)."""
+    rule = arrays.rules[0]
+    ridge: float = rule["ridge"]
+    if rule["least_prior"] < 1.0:
+        ridge *= max(rule["gamma"] ** arrays.tally[0]["seen"], rule["least_prior"])
+    return ridge
+
+
+allow_in_compiled_code(view_belief, read_ridge)
 
 
 @compiled
@@ -87,8 +96,9 @@ def refresh(arrays: PolicyArrays, state: State) -> None:
     centred between two refreshes.
     """
     rule, counts = arrays.rules[0], arrays.tally[0]
-    counts.ridge = rule.ridge * rule.lead
-    counts.noise_ridge = rule.ridge * (rule.lead * rule.lead if rule.twin else rule.lead)
+    ridge = read_ridge(arrays)
+    counts.ridge = ridge * rule.lead
+    counts.noise_ridge = ridge * (rule.lead * rule.lead if rule.twin else rule.lead)
     counts.stale = 0
     if rule.filter:  # the covariance is exact; only a reset calls this
         for i in range(rule.dim):
@@ -125,7 +135,8 @@ def solve(
     the rounding error of P.
     """
     rule, counts = arrays.rules[0], arrays.tally[0]
-    lag = rule.ridge - counts.ridge
+    ridge = read_ridge(arrays)
+    lag = ridge - counts.ridge
     shrink = abs(lag) / counts.ridge
     last_change = np.inf
     residual, step = np.empty(answer.size), np.empty(answer.size)
@@ -146,7 +157,7 @@ def solve(
         last_change = change
     multiply_vector(state.gram, answer, residual)
     for i in range(rule.dim):
-        residual[i] = right[i] - residual[i] - rule.ridge * answer[i]
+        residual[i] = right[i] - residual[i] - ridge * answer[i]
     multiply_vector(state.inverse, residual, step)
     for i in range(rule.dim):
         answer[i] += step[i]

@@ -14,7 +14,13 @@ from windvane._numba.compilation import compiled
 from windvane._numba.instructions import view_matrix
 from windvane._random import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
 from windvane.beliefs.full.belief import State
-from windvane.beliefs.full.block import COMPARISON_TOLERANCE, reset_state, solve, view_belief
+from windvane.beliefs.full.block import (
+    COMPARISON_TOLERANCE,
+    read_ridge,
+    reset_state,
+    solve,
+    view_belief,
+)
 from windvane.beliefs.full.layout import (
     GAP,
     GRID,
@@ -155,7 +161,7 @@ def sample_parameter(arrays: PolicyArrays, state: State, start: np.uint64) -> Fl
 @compiled
 def sample_from_sums(arrays: PolicyArrays, state: State, start: np.uint64) -> Floats:
     """Draw θ̃ = W⁻¹(b + a·ξ), (d,): ξ = Rᵀz + √λ·ζ with RᵀR = S̃, z and ζ standard normal."""
-    rule, d, scale = arrays.rules[0], arrays.rules[0].dim, compute_scale(arrays)
+    ridge, d, scale = read_ridge(arrays), arrays.rules[0].dim, compute_scale(arrays)
     z, right = np.empty(2 * d), np.empty(d)
     _random.fill_normals(start, FIRST_FREE_PLACE, z)
     copy_vector(state.moment, right)
@@ -163,7 +169,7 @@ def sample_from_sums(arrays: PolicyArrays, state: State, start: np.uint64) -> Fl
         row, own = state.root[k], scale * z[k]
         for i in range(d):  # entries left of the diagonal are 0
             right[i] += own * row[i]
-        right[k] += math.sqrt(rule.ridge) * (scale * z[d + k])
+        right[k] += math.sqrt(ridge) * (scale * z[d + k])
     return solve_from_estimate(arrays, state, right)
 
 
@@ -187,7 +193,7 @@ def sample_from_window(arrays: PolicyArrays, state: State, start: np.uint64) -> 
 def sample_from_history(arrays: PolicyArrays, state: State, start: np.uint64) -> Floats:
     """Draw θ̃, (d,), from a pseudo-reward for every past reward: W·θ̃ = b + Σ w·x·Z + √λ·a·ζ."""
     rule, seen, past = arrays.rules[0], arrays.tally[0].seen, arrays.past
-    d, count = rule.dim, min(seen, past.shape[0])
+    d, count, ridge = rule.dim, min(seen, past.shape[0]), read_ridge(arrays)
     z, right = np.empty(count + d), np.empty(d)
     draw_pseudo_rewards(arrays.rules, start, count, z)
     copy_vector(state.moment, right)
@@ -202,7 +208,7 @@ def sample_from_history(arrays: PolicyArrays, state: State, start: np.uint64) ->
             right[i] += weight * (scale * z[age]) * past[slot, i]
         weight *= fade
     for i in range(d):
-        right[i] += math.sqrt(rule.ridge) * (scale * z[count + i])
+        right[i] += math.sqrt(ridge) * (scale * z[count + i])
         if rule.coins > 0:
             right[i] /= rule.coins + 1.0
     return solve_from_estimate(arrays, state, right)
@@ -426,7 +432,7 @@ def score_with_widths(arrays: PolicyArrays, state: State, offered: TrackedArms, 
     """
     arms, relative_error = offered.arms, bound_width_error(arrays)
     is_blank = arrays.tally[0].seen == 0 and arrays.tally[0].energy == 0.0
-    ridge = arrays.rules[0].ridge
+    ridge = read_ridge(arrays)
     rounding = WIDTH_ROUNDING / math.sqrt(ridge)
     highest, lowest = np.empty(arms.shape[0]), np.empty(arms.shape[0])
     means = score_linearly(arms, state.theta)

@@ -41,6 +41,7 @@ RULES = _make_record_type(
         ("ridge", "f8"),  # λ
         ("memory", "i8"),  # one of MEMORY_CODES
         ("gamma", "f8"),  # γ of discount, else 1
+        ("least_prior", "f8"),  # the share of λ down to which λ fades, else 1
         ("span", "f8"),  # half-life, else 0
         ("fades", "i8"),  # 1 if weights fall below 1
         ("twin", "i8"),  # 1 if W̃ is kept beside W
@@ -139,6 +140,7 @@ def build_rules(
         "ridge": ridge,
         "memory": MEMORY_CODES[memory.name],
         "gamma": memory.gamma,
+        "least_prior": memory.least,
         "span": memory.span,
         "fades": fades,
         "twin": fades and not memory.single,

@@ -249,7 +249,7 @@ def check_observations(arrays: PolicyArrays, rows: Floats) -> int:
         if not square <= LARGEST:
             return NOT_FINITE
         energy = fade * energy + unit * square
-        if energy > LARGEST_CONDITION * rule.ridge:
+        if energy > LARGEST_CONDITION * (rule.ridge * rule.least_prior):
             return TOO_LARGE
         if rule.memory == WINDOW and counts.seen + i >= rule.window:
             slot = (counts.seen + i) % rule.window

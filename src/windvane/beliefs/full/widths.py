@@ -7,7 +7,7 @@ import numpy as np
 
 from windvane._numba.compilation import compiled
 from windvane.beliefs.full.belief import State
-from windvane.beliefs.full.block import COMPARISON_TOLERANCE, solve
+from windvane.beliefs.full.block import COMPARISON_TOLERANCE, read_ridge, solve
 from windvane.beliefs.full.layout import PolicyArrays
 from windvane.beliefs.full.linalg import combine_rows, dot, fill, multiply_matrices, multiply_vector
 from windvane.types import Floats
@@ -137,8 +137,9 @@ def bound_width_error(arrays: PolicyArrays) -> float:
     rule, counts = arrays.rules[0], arrays.tally[0]
     if not rule.fades:
         return 0.0
-    lag: float = abs(rule.ridge - counts.ridge) / math.sqrt(rule.ridge * counts.noise_ridge)
-    noise_lag: float = abs(rule.ridge - counts.noise_ridge) / counts.noise_ridge
+    ridge = read_ridge(arrays)
+    lag: float = abs(ridge - counts.ridge) / math.sqrt(ridge * counts.noise_ridge)
+    noise_lag: float = abs(ridge - counts.noise_ridge) / counts.noise_ridge
     return lag + 1.0 - math.sqrt(max(1.0 - noise_lag, 0.0))
 
 
@@ -151,7 +152,7 @@ def read_width(
     If h = ‖û‖² for û = Px is tracked, the noise part is exact, ŵ² = xᵀQx + (λ−Λ̃)h, and the error is
     ‖u−û‖_W ≤ |λ−Λ|·√(h/λ). Else it is `relative_error`, from `bound_width_error`, times the width.
     """
-    ridge, counts = arrays.rules[0].ridge, arrays.tally[0]
+    ridge, counts = read_ridge(arrays), arrays.tally[0]
     if tracked.squared_images.size == 0 or relative_error == 0.0:
         width = math.sqrt(max(tracked.squared_widths[k], 0.0))
         return width, relative_error * width
@@ -163,7 +164,7 @@ def read_width(
 @compiled
 def compute_closer_width(arrays: PolicyArrays, state: State, x: Floats) -> tuple[float, float]:
     """The width of x from û = Px, and the largest error of this width: |λ−Λ|·‖û‖/√λ."""
-    ridge = arrays.rules[0].ridge
+    ridge = read_ridge(arrays)
     u, image = np.empty(x.size), np.empty(x.size)
     multiply_vector(state.inverse, x, u)
     multiply_vector(state.noise, u, image)
@@ -182,7 +183,7 @@ def compute_exact_width(arrays: PolicyArrays, state: State, x: Floats) -> float:
         return math.sqrt(max(dot(x, u), 0.0))
     solve(arrays, state, x, u, COMPARISON_TOLERANCE)
     multiply_vector(state.noise, u, image)
-    return math.sqrt(dot(u, image) + arrays.rules[0].ridge * dot(u, u))
+    return math.sqrt(dot(u, image) + read_ridge(arrays) * dot(u, u))
 
 
 @compiled
@@ -194,7 +195,8 @@ def compute_widths(arrays: PolicyArrays, state: State, arms: Floats) -> Floats:
     """
     rule, counts = arrays.rules[0], arrays.tally[0]
     widths, d = np.empty(arms.shape[0]), arms.shape[1]
-    lag, noise_lag = rule.ridge - counts.ridge, rule.ridge - counts.noise_ridge
+    ridge = read_ridge(arrays)
+    lag, noise_lag = ridge - counts.ridge, ridge - counts.noise_ridge
     relative_lag = abs(lag) / counts.ridge if rule.fades else 0.0
     places, p, q = np.empty(d, np.int64), np.empty(d), np.empty(d)
     for k in range(widths.size):
