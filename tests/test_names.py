@@ -32,6 +32,8 @@ TABLE = {
     "Restart-LinTS": ("restart", "thompson"),
     "D-FPL-GLM": ("discount", "perturbed_history"),
     "SW-FPL-GLM": ("window", "perturbed_history"),
+    "GLB-OMD": ("one_pass", "optimism"),
+    "DOMD-GLB": ("one_pass", "optimism"),
     "WSB-LinUCB": ("fading_prior", "optimism"),
     "WSB-RandLinUCB": ("fading_prior", "randomized"),
     "WSB-LinTS": ("fading_prior", "thompson"),
@@ -104,6 +106,18 @@ def test_names_with_a_link_are_tuned_as_the_linear_names_of_the_same_memory() ->
         assert (policy.link, policy.memory) == ("poisson", linear.memory)
         assert policy.scale == linear.exploration.scale
     assert named("SW-FPL-GLM", link="logistic").memory == make("SW-LinTS").memory
+
+
+def test_one_pass_names_have_the_link_and_the_discount_of_theory() -> None:
+    """Widths under a link count in units of the noise, so that σ is 1."""
+    still, drifting = make("GLB-OMD", link="logistic"), make("DOMD-GLB", link="logistic")
+    assert still.memory == wv.one_pass("logistic", 1.0, 1.0)
+    assert drifting.memory == wv.one_pass("logistic", make("D-LinUCB").memory.gamma, 1.0)
+    assert drifting.exploration == wv.optimism(wv.confidence(0.01, 1.0))
+    assert make("DOMD-GLB", link="identity").exploration == wv.optimism(wv.confidence(0.01, 0.4))
+    for _ in range(30):
+        drifting.learn(drifting.choose(np.eye(10)), 1.0)
+    assert drifting.belief.seen == 30
 
 
 def test_a_missing_or_an_unexpected_link_is_refused() -> None:

@@ -23,6 +23,7 @@ SAVED_TEXTS = [
     "restart_at([0, 10, 45])",
     "detect(0.2, 1.0, 1.4, 6.0)",
     "kalman(0.97, 0.5)",
+    "one_pass('logistic', 0.95, 2.0)",
     "greedy()",
     "epsilon(0.3)",
     "inverse_gap(4.0)",

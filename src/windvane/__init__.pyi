@@ -35,6 +35,7 @@ from .memory import fading_prior as fading_prior
 from .memory import half_life as half_life
 from .memory import kalman as kalman
 from .memory import keep as keep
+from .memory import one_pass as one_pass
 from .memory import parts as parts
 from .memory import restart as restart
 from .memory import restart_at as restart_at

@@ -3,18 +3,19 @@
 Most memories answer three questions. By what factor does an observation fade when the next one is
 learned? After how many observations is an observation dropped? When are all observations dropped?
 
-| memory              | fades by    | dropped after  | all dropped                | clock           |
-|---------------------|-------------|----------------|----------------------------|-----------------|
-| `keep()`            | 1           | never          | never                      | none            |
-| `discount(γ)`       | γ           | never          | never                      | observations    |
-| `half_life(h)`      | ½ in h      | never          | never                      | rounds, or time |
-| `window(w)`         | 1           | w observations | never                      | observations    |
-| `restart(H)`        | 1           | never          | before rounds H, 2H, 3H, … | rounds          |
-| `restart_at(R)`     | 1           | never          | before each round in R     | rounds          |
-| `detect(σ)`         | 1           | never          | when an alarm is raised    | observations    |
-| `kalman(ρ, σ)`      | filter gain | never          | never                      | observations    |
-| `parts(h₁, …)`      | filter gain | never          | never                      | observations    |
-| `fading_prior(γ)`   | γ           | never          | never                      | observations    |
+| memory            | fades by    | dropped after  | all dropped                | clock           |
+|-------------------|-------------|----------------|----------------------------|-----------------|
+| `keep()`          | 1           | never          | never                      | none            |
+| `discount(γ)`     | γ           | never          | never                      | observations    |
+| `half_life(h)`    | ½ in h      | never          | never                      | rounds, or time |
+| `window(w)`       | 1           | w observations | never                      | observations    |
+| `restart(H)`      | 1           | never          | before rounds H, 2H, 3H, … | rounds          |
+| `restart_at(R)`   | 1           | never          | before each round in R     | rounds          |
+| `detect(σ)`       | 1           | never          | when an alarm is raised    | observations    |
+| `kalman(ρ, σ)`    | filter gain | never          | never                      | observations    |
+| `parts(h₁, …)`    | filter gain | never          | never                      | observations    |
+| `fading_prior(γ)` | γ           | never          | never                      | observations    |
+| `one_pass(μ, γ)`  | γ           | never          | never                      | observations    |
 
 An observation is a reward that was learned. A round is an arm set that was chosen from. A round
 without a reward does not change `keep`, `discount` and `window`; `restart` and `restart_at` count
@@ -30,7 +31,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from windvane import validation
+from windvane import links, validation
 from windvane.errors import SettingError, shorten
 from windvane.settings import HalfLife, format_half_life, parse_half_life
 from windvane.validation import Entry, Registry
@@ -46,6 +47,7 @@ __all__ = [
     "half_life",
     "kalman",
     "keep",
+    "one_pass",
     "parts",
     "restart",
     "restart_at",
@@ -72,6 +74,7 @@ class Memory:
     rho: float = 0.0  # ρ
     noise: float = 0.0  # σ
     theta_norm: float = 0.0  # S
+    link: str = ""  # of one_pass
     slack: float = 0.0
     alarm: float = 0.0
     half_lives: tuple[float, ...] = ()  # of the parts of θ, in observations or in seconds
@@ -453,3 +456,37 @@ def fading_prior(gamma: float, least: float = 0.01) -> Memory:
     if least < LEAST_PRIOR:
         raise SettingError(f"fading_prior: least must be at least {LEAST_PRIOR:g}, got {least!r}")
     return Memory("fading_prior", gamma=gamma, single=True, least=least)
+
+
+@_register(
+    symbols="one_pass(μ, γ)",
+    examples=("one_pass('identity', 0.97, 0.9)",),
+    fades_by="γ",
+    fades=True,
+)
+def one_pass(link: str, gamma: float = 1.0, theta_norm: float = 1.0) -> Memory:
+    """Follow means μ(xᵀθ) under a link, for clicks and counts, with O(d²) a round and no history.
+
+    One step of mirror descent on the newest loss, with η = 1 + S, or 1 under the identity link:
+
+    θ' = θ̂ − η(μ(xᵀθ̂) − y)·A⁻¹x  with  A = W + η·μ'(xᵀθ̂)·xxᵀ;  θ̂ ← θ'·min(1, S/‖θ'‖)
+    W ← γW + (1−γ)λI + μ'(xᵀθ̂)·xxᵀ  with the new θ̂;  V⁻¹ = W⁻¹
+
+    S = `theta_norm` must not be below ‖θ‖, and a larger one learns more slowly. Scores and widths
+    are those of xᵀθ: the mean rises with it. With the identity link and γ = 1 it is `keep`, as long
+    as ‖θ'‖ ≤ S.
+
+    >>> one_pass("logistic", 0.99, theta_norm=3)
+    one_pass('logistic', 0.99, 3.0)
+
+    Zhang, Xu, Zhao & Sugiyama (2025), "Generalized linear bandits: almost optimal regret with
+    one-pass update" (GLB-OMD); with γ < 1 after Lee & Oh (2026), "Nonstationary generalized linear
+    bandits with discounted online mirror descent" (DOMD-GLB). θ' is scaled back to the ball instead
+    of being projected in the norm of A.
+    """
+    who = "one_pass"
+    links.check_link(who, link)
+    if gamma != 1.0:
+        gamma = validation.inside(who, "gamma", gamma)
+    radius = validation.positive(who, "theta_norm", theta_norm)
+    return Memory(who, gamma=float(gamma), single=True, link=link, theta_norm=radius)

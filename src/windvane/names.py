@@ -1,6 +1,6 @@
 """The names of the literature: each is a memory and an exploration, tuned from theory.
 
-Some names have a link as well and make a `GeneralizedPolicy`. Others search for their memory while
+Some names have a link as well; those without `one_pass` make a `GeneralizedPolicy`. Others search for their memory while
 they play.
 """
 
@@ -31,6 +31,7 @@ from windvane.memory import (
     fading_prior,
     kalman,
     keep,
+    one_pass,
     parts,
     restart,
     restart_at,
@@ -53,6 +54,7 @@ class Problem(NamedTuple):
     arm_norm: float  # L
     changes: tuple[int, ...] | None  # rounds before which θ* is known to change
     tuning: Tuning
+    link: str = ""
 
     @property
     def noise_or_one(self) -> float:
@@ -69,7 +71,7 @@ class Name(NamedTuple):
     bound: str  # of the regret, or "" if none is proven
     world: str
     inflated: bool = False  # its scale grows with √d·log T, as in its analysis
-    has_link: bool = False  # makes a GeneralizedPolicy with the link of the caller
+    has_link: bool = False  # has the link of the caller
     single: bool = False  # keeps one Gram matrix
     search: Literal["", "bandits", "warm", "predictive"] = ""  # how its memory is chosen
 
@@ -98,6 +100,7 @@ NAMES = [
     Name("LinPHE", "keep", "perturbed_history", WITH_ARMS, STATIONARY),
     Name("FPL-GLM", "keep", "perturbed_history", WITH_ARMS, STATIONARY, has_link=True),
     Name("RandLinUCB", "keep", "randomized", MINIMAX, STATIONARY),
+    Name("GLB-OMD", "one_pass", "optimism", "d √(T/κ*)", STATIONARY, has_link=True),
     Name("SquareCB", "keep", "inverse_gap", "√(d K T)", STATIONARY),
     Name("D-LinUCB", "discount", "optimism", DYNAMIC, DRIFTING),
     Name("LB-WeightUCB", "discount", "optimism", WEIGHTED, DRIFTING, single=True),
@@ -114,6 +117,7 @@ NAMES = [
     Name("WSB-LinTS", "fading_prior", "thompson", "below D-LinTS", DRIFTING),
     Name("D-FPL-GLM", "discount", "perturbed_history", "", DRIFTING, has_link=True),
     Name("SW-FPL-GLM", "window", "perturbed_history", "", DRIFTING, has_link=True),
+    Name("DOMD-GLB", "one_pass", "optimism", f"c_μ^-1/2 {WEIGHTED}", DRIFTING, has_link=True),
     Name("D-SquareCB", "discount", "inverse_gap", "", DRIFTING),
     Name("Kalman-LinTS", "kalman", "thompson", "", DRIFTING),
     Name("Parts-RandLinUCB", "parts", "randomized", "", UNKNOWN),
@@ -175,7 +179,8 @@ def named(
 confidence(0.01, 0.5, 1.0, 1.0))), ridge=1.0)
     """
     rounds = tuple(changes) if changes is not None else None
-    problem = Problem(dim, horizon, drift, arms, noise, delta, theta_norm, arm_norm, rounds, tuning)
+    norms = (theta_norm, arm_norm)
+    problem = Problem(dim, horizon, drift, arms, noise, delta, *norms, rounds, tuning, link)
     row = find_name(name)
     if row.has_link != bool(link):
         need = "needs a link, such as link='logistic'" if row.has_link else "has no link"
@@ -185,7 +190,7 @@ confidence(0.01, 0.5, 1.0, 1.0))), ridge=1.0)
         adaptation = tune_adaptation(row, problem)
         return Adaptive.from_adaptation(dim, adaptation, exploration, ridge, seed, floor)
     memory = tune_memory(row, problem)
-    if link:
+    if link and not memory.link:
         return GeneralizedPolicy(dim, link, memory, exploration.factor, ridge, seed, floor)
     return Policy(dim, memory, exploration, ridge, seed, floor)
 
@@ -227,6 +232,12 @@ def _tune_discount(row: Name, problem: Problem) -> Memory:
     return discount(gamma, single=row.single)
 
 
+def _tune_one_pass(row: Name, problem: Problem) -> Memory:
+    """γ = 1, or that of theory if the world drifts; S is the given norm of θ."""
+    gamma = _tune_discount(row, problem).gamma if row.world == DRIFTING else 1.0
+    return one_pass(problem.link, gamma, problem.theta_norm)
+
+
 def _tune_span(row: Name, problem: Problem) -> int:
     horizon = int(_require(row, problem, "horizon"))
     return span_for(problem.dim, horizon, _require(row, problem, "drift"))
@@ -252,7 +263,8 @@ def _positive_noise(problem: Problem) -> float:
 
 def _radius(problem: Problem) -> Confidence:
     norms = (problem.theta_norm, problem.arm_norm)
-    return confidence(problem.delta, problem.noise_or_one, *norms)
+    noise = problem.noise_or_one if problem.link in ("", "identity") else 1.0  # widths have it
+    return confidence(problem.delta, noise, *norms)
 
 
 def _tune_thompson(row: Name, problem: Problem) -> Exploration:
@@ -297,6 +309,7 @@ _MEMORY_TUNINGS: dict[str, Callable[[Name, Problem], Memory]] = {
     "keep": lambda row, problem: keep(),
     "discount": _tune_discount,
     "fading_prior": lambda row, problem: fading_prior(_tune_discount(row, problem).gamma),
+    "one_pass": _tune_one_pass,
     "window": lambda row, problem: window(_tune_span(row, problem)),
     "restart": lambda row, problem: restart(_tune_span(row, problem)),
     "restart_at": _tune_restart_at,

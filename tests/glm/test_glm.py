@@ -32,7 +32,7 @@ RIDGE = 0.7
 def rewards_for(link: str, scores: Floats, random: np.random.Generator) -> Floats:
     """Rewards with the means of the link."""
     if link == "logistic":
-        return (random.random(scores.size) < naive.mean(link, scores)).astype(np.float64)
+        return (random.random(scores.size) < naive.mean_of(link, scores)).astype(np.float64)
     if link == "poisson":
         return random.poisson(np.exp(scores)).astype(np.float64)
     return np.asarray(scores + random.standard_normal(scores.size))
@@ -157,7 +157,7 @@ def test_the_chosen_arm_counts_as_one_draw_more() -> None:
 def test_without_noise_the_arm_of_the_largest_mean_is_played(link: str) -> None:
     policy = learned(link, wv.window(30), observed(link, 8), scale=0.0)
     arms = unit_rows(np.random.default_rng(3), 5, 4)
-    expected = naive.mean(link, arms @ policy.theta)
+    expected = naive.mean_of(link, arms @ policy.theta)
     np.testing.assert_allclose(policy.mean(arms), expected, rtol=1e-12)
     best = int(np.argmax(expected))
     assert policy.choose(arms).index == best

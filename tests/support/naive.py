@@ -75,7 +75,7 @@ def alarms(memory: Memory, ridge: float, xs: Floats, ys: Floats) -> list[int]:
 def weights(memory: Memory, history: History, ridge: float = 1.0) -> Floats:
     """What each observation still counts, (n,)."""
     ages = np.arange(len(history.ys))[::-1].astype(np.float64)
-    if memory.name in ("discount", "fading_prior", "kalman"):
+    if memory.name in ("discount", "fading_prior", "kalman", "one_pass"):
         return np.array([(memory.rho or memory.gamma) ** age for age in ages])
     if memory.name == "detect":
         first = max([0, *alarms(memory, ridge, history.xs, history.ys)])
@@ -102,6 +102,9 @@ def estimate(memory: Memory, ridge: float, history: History) -> Estimate:
     """W = λI + Σ w·xxᵀ, W̃ = λI + Σ w²·xxᵀ, b = Σ w·xy, θ̂ = W⁻¹b, V⁻¹ = W⁻¹W̃W⁻¹."""
     w, xs, ys = weights(memory, history, ridge), history.xs, history.ys
     identity = np.eye(xs.shape[1])
+    if memory.name == "one_pass":
+        theta, W, _ = descend(memory, ridge, xs, ys)
+        return Estimate(W, W, W @ theta, theta, solve(W, identity))
     if memory.name in ("kalman", "parts"):
         follow = kalman if memory.name == "kalman" else fit_parts
         mean, covariance = follow(memory, ridge, xs, ys)
@@ -135,6 +138,30 @@ def kalman(
         left = identity - np.outer(gain, x)
         covariance = left @ covariance @ left.T + memory.noise**2 * np.outer(gain, gain)
     return mean, covariance
+
+
+def descend(memory: Memory, ridge: float, xs: Floats, ys: Floats) -> tuple[Floats, Floats, Floats]:
+    """θ̂, W and each μ' in it, (n,), under `one_pass`: each θ' minimises a model of the last loss.
+
+    ⟨g, θ'−θ⟩ + ½μ'·(xᵀ(θ'−θ))² + ‖θ'−θ‖²_W/(2η) with g = (μ(xᵀθ) − y)x, then scaled to the ball.
+    """
+    identity, S = np.eye(xs.shape[1]), memory.theta_norm
+    theta, W = np.zeros(len(identity)), ridge * identity
+    eta, slopes = 1.0 if memory.link == "identity" else 1.0 + S, []
+    for x, y in zip(xs, ys, strict=True):
+        bend = slope(memory.link, x @ theta) * np.outer(x, x) + W / eta
+        theta = theta - solve(bend, (mean_of(memory.link, x @ theta) - y) * x)
+        theta = theta * min(1.0, S / np.linalg.norm(theta)) if theta.any() else theta
+        W = memory.gamma * W + (1 - memory.gamma) * ridge * identity
+        slopes.append(slope(memory.link, x @ theta))
+        W = W + slopes[-1] * np.outer(x, x)
+    return theta, W, np.array(slopes)
+
+
+def slope(link: str, score: float) -> float:
+    """μ'(u)."""
+    mu = float(mean_of(link, np.float64(score)))
+    return {"identity": 1.0, "logistic": mu * (1 - mu), "poisson": mu}[link]
 
 
 def fit_parts(memory: Memory, ridge: float, xs: Floats, ys: Floats) -> tuple[Floats, Floats]:
@@ -283,6 +310,9 @@ def standard_error(memory: Memory, ridge: float, history: History) -> float:
     if memory.name == "parts":  # what is learned next sees θ after one more step
         more = np.vstack([history.xs[:n], np.zeros(len(x))])
         mean, covariance = fit_parts(memory, ridge, more, np.append(history.ys[:n], 0.0))
+    if memory.name == "one_pass":  # Pearson's residual, and that of a score is μ' times as wide
+        mu, rate = mean_of(memory.link, x @ mean), slope(memory.link, x @ mean)
+        return float((y - mu) / np.sqrt(max(rate, 1e-12) * (1 + rate * (x @ covariance @ x))))
     if memory.name == "kalman":
         mean, unit = memory.rho * mean, memory.noise**2
         covariance = memory.rho**2 * covariance + (1 - memory.rho**2) / ridge * np.eye(len(x))
@@ -382,6 +412,8 @@ def sample(
             xi = np.linalg.cholesky(now.W) @ draws.normals[:d]
         else:
             w = weights(memory, history, ridge)[:, None]
+            if memory.name == "one_pass":
+                w = w * descend(memory, ridge, history.xs, history.ys)[2][:, None]
             root = upper_root((np.sqrt(w) if memory.single else w) * history.xs)
             xi = root.T @ draws.normals[:d] + np.sqrt(ridge) * draws.normals[d:]
         return solve(now.W, now.b + a * xi)
@@ -455,7 +487,7 @@ def propensities(means: Floats, widths: Floats, law: Law, scale: float) -> Float
     return total / steps
 
 
-def mean(link: str, scores: Floats) -> Floats:
+def mean_of(link: str, scores: Floats) -> Floats:
     """μ(u)."""
     return np.asarray(
         {"identity": np.array, "logistic": special.expit, "poisson": np.exp}[link](scores)
@@ -473,7 +505,7 @@ def generalized_slopes(
 ) -> Floats:
     """Σ w·x(μ(xᵀθ) − y − pseudo) + λθ − √λ·ζ, which is 0 at the estimate."""
     w, xs = weights(memory, history), history.xs
-    missed = mean(link, xs @ theta) - history.ys - pseudo
+    missed = mean_of(link, xs @ theta) - history.ys - pseudo
     return np.asarray((w * missed) @ xs + ridge * theta - np.sqrt(ridge) * zeta)
 
 
@@ -500,7 +532,7 @@ def generalized(
         return generalized_slopes(link, memory, ridge, history, theta, pseudo, zeta)
 
     def bend(theta: Floats) -> Floats:
-        mu = mean(link, xs @ theta)
+        mu = mean_of(link, xs @ theta)
         rate = {"identity": np.ones_like(mu), "logistic": mu * (1 - mu), "poisson": mu}[link]
         return np.asarray(ridge * np.eye(xs.shape[1]) + ((w * rate)[:, None] * xs).T @ xs)
 

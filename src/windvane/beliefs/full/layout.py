@@ -9,6 +9,7 @@ import numpy as np
 from windvane import validation
 from windvane.exploration import Exploration
 from windvane.laws import Confidence, Law, Posterior, Width
+from windvane.links import LINKS
 from windvane.memory import MEMORIES, MOST_PARTS, Memory
 from windvane.types import Floats, Records
 
@@ -19,6 +20,7 @@ WINDOW = MEMORY_CODES["window"]
 DETECT = MEMORY_CODES["detect"]
 KALMAN = MEMORY_CODES["kalman"]
 PARTS = MEMORY_CODES["parts"]
+ONE_PASS = MEMORY_CODES["one_pass"]
 
 MEAN, WIDTH, SAMPLE, HISTORY, GAP = range(5)  # what an exploration needs of the belief
 STYLES = {"estimate": MEAN, "widths": WIDTH, "sample": SAMPLE, "history": HISTORY, "gaps": GAP}
@@ -55,6 +57,8 @@ RULES = _make_record_type(
         ("finds", "i8"),  # 1 if variances of parts are found from the rewards
         ("variance", "f8"),  # σ² of the memory, 1 if the memory has no σ
         ("bias", "f8"),  # λS² of detect
+        ("link", "i8"),  # of one_pass, one of LINKS
+        ("ball", "f8"),  # S of one_pass
         ("slack", "f8"),
         ("alarm", "f8"),  # the level of C at which detect drops everything, else 0
         ("refresh", "i8"),  # observations between two inversions of W
@@ -154,6 +158,8 @@ def build_rules(
         "finds": memory.finds,
         "variance": memory.noise**2 or 1.0,
         "bias": ridge * memory.theta_norm**2,
+        "link": LINKS[memory.link or "identity"],
+        "ball": memory.theta_norm,
         "slack": memory.slack,
         "alarm": memory.alarm,
         "refresh": refresh,
@@ -208,7 +214,7 @@ def _plan_refresh(dim: int, memory: Memory, style: int) -> tuple[int, float, flo
         return most, 1.0, math.exp(-lag)
     if not memory.kind.fades:
         return most, 1.0, 0.0
-    apart = min(most, int(lag / -math.log(memory.gamma)))
+    apart = most if memory.gamma == 1.0 else min(most, int(lag / -math.log(memory.gamma)))
     return apart, memory.gamma ** (-0.5 * apart), 0.0
 
 

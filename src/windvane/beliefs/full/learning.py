@@ -7,6 +7,7 @@ A memory that only changes weights is `add_observation` with another fade. Other
 - `detect`: the CUSUM of squared prediction errors.
 - `window`: each new observation replaces the oldest one, which leaves the sums.
 - `parts`: θ is a sum of parts, each of which moves at a speed of its own; see `parts`.
+- `one_pass`: θ̂ is moved by one step of mirror descent, and b is Wθ̂.
 - `kalman`: θ moves by θ ← ρθ + N(0, (1−ρ²)I/λ), and a Kalman filter follows θ. Its mean is θ̂, its
   covariance Σ is `inverse`. Both are exact, so they need neither sums nor a refresh.
 
@@ -20,6 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from windvane import links
 from windvane._numba.compilation import compiled
 from windvane._numba.instructions import view_matrix
 from windvane.beliefs.full.belief import State
@@ -30,6 +32,7 @@ from windvane.beliefs.full.layout import (
     KALMAN,
     LARGEST,
     NOISE,
+    ONE_PASS,
     PARTS,
     SAMPLE,
     WIDTH,
@@ -52,7 +55,11 @@ from windvane.beliefs.full.widths import (
     follow_step,
     measure_arms,
 )
+from windvane.links import IDENTITY, POISSON
 from windvane.types import Floats, Records
+
+compute_mean = compiled(links.mean)
+compute_slope = compiled(links.derivative)
 
 LARGEST_ERROR = 9.0  # r² is cut here: an outlier counts as three standard deviations
 
@@ -206,6 +213,7 @@ def follow_filter(rules: Records, tracked: TrackedArms, step: RankOneStep) -> No
 LARGEST_CONDITION = 1e13  # trace(S)/λ beyond this would leave too few digits in W⁻¹
 NOT_FINITE, TOO_LARGE = -1, -2  # codes with which a kernel refuses its arguments
 LEAST_FADE = 0.5  # if older weights fall by more at once, W is inverted instead of updated
+LEAST_SLOPE = 1e-12  # of a link, as the variance of a reward
 LEAST_WEIGHT = 1e-300  # avoids a division by a weight that has underflowed to 0
 
 
@@ -224,6 +232,7 @@ def select_learn(rules: Records) -> LearnKernel:
         PARTS: learn_by_parts,
         WINDOW: learn_into_window,
         DETECT: learn_and_detect,
+        ONE_PASS: learn_in_one_pass,
     }
     return kernels.get(int(rules["memory"][0]), learn_into_sums)
 
@@ -248,6 +257,8 @@ def check_observations(arrays: PolicyArrays, rows: Floats) -> int:
         square = dot(rows[i], rows[i])
         if not square <= LARGEST:
             return NOT_FINITE
+        if rule.link == POISSON:  # the largest μ' inside the ball
+            unit = compute_mean(rule.link, rule.ball * math.sqrt(square))
         energy = fade * energy + unit * square
         if energy > LARGEST_CONDITION * (rule.ridge * rule.least_prior):
             return TOO_LARGE
@@ -316,6 +327,15 @@ def learn_by_parts(arrays: PolicyArrays, x: Floats, reward: float, at: float) ->
 
 
 @compiled
+def learn_in_one_pass(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
+    """Learn one observation by mirror descent; return as `learn_into_sums` does."""
+    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
+    if refusal == 0:
+        update_in_one_pass(arrays, view_belief(arrays), x, reward, at)
+    return refusal
+
+
+@compiled
 def learn_all(arrays: PolicyArrays, rows: Floats, rewards: Floats, at: Floats) -> None:
     """Learn rows (n, d) that were checked, with rewards (n,) and times (n,), in turn."""
     state = view_belief(arrays)
@@ -357,6 +377,8 @@ def update_belief(
         return update_window(arrays, state, x, reward, at)
     if memory == DETECT:
         return update_or_drop_sums(arrays, state, x, reward, at)
+    if memory == ONE_PASS:
+        return update_in_one_pass(arrays, state, x, reward, at)
     return update_sums(arrays, state, x, reward, at)
 
 
@@ -376,9 +398,44 @@ def update_sums(
     arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float
 ) -> tuple[RankOneStep, bool]:
     """Learn one observation under weights that fade or stay; return as `update_belief` does."""
-    step = add_observation(arrays, state, x, reward, at)
+    step = add_observation(arrays, state, x, reward, at, 1.0)
     store_observation(arrays, x, reward, at)
     return step, finish_update(arrays, state, True)
+
+
+@compiled
+def update_in_one_pass(
+    arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float
+) -> tuple[RankOneStep, bool]:
+    """Learn one observation by a step of mirror descent; return as `update_belief` does."""
+    weight = descend(arrays, state, x, reward)
+    step = add_observation(arrays, state, x, reward, at, weight)
+    multiply_vector(state.gram, state.theta, state.moment)
+    for i in range(x.size):
+        state.moment[i] += arrays.rules[0].ridge * state.theta[i]
+    return step, finish_update(arrays, state, True)
+
+
+@compiled
+def descend(arrays: PolicyArrays, state: State, x: Floats, reward: float) -> float:
+    """Move θ̂ by one step of mirror descent, as `one_pass` says, and return μ'(xᵀθ̂) there."""
+    rule, theta = arrays.rules[0], state.theta
+    u = np.empty(x.size)  # W⁻¹x
+    multiply_vector(state.inverse, x, u)
+    solve(arrays, state, x, u, ESTIMATE_TOLERANCE)
+    mean = compute_mean(rule.link, dot(x, theta))
+    slope, square = compute_slope(rule.link, mean), dot(x, u)
+    if rule.unit == NOISE:  # the variance of a reward is μ' times the dispersion
+        variance = max(slope, LEAST_SLOPE) * (1.0 + slope * square)
+        add_error(arrays, reward - mean, variance, rule.gamma, 1.0)
+    eta = 1.0 if rule.link == IDENTITY else 1.0 + rule.ball
+    length = eta * (mean - reward) / (1.0 + eta * slope * square)
+    for i in range(x.size):
+        theta[i] -= length * u[i]
+    shrink = rule.ball / max(math.sqrt(dot(theta, theta)), rule.ball)
+    for i in range(x.size):
+        theta[i] *= shrink
+    return compute_slope(rule.link, compute_mean(rule.link, dot(x, theta)))
 
 
 @compiled
@@ -393,7 +450,7 @@ def update_or_drop_sums(
     if has_alarm:
         reset_state(arrays, state)
         arrays.tally[0].alarms += 1
-    step = add_observation(arrays, state, x, reward, at)
+    step = add_observation(arrays, state, x, reward, at, 1.0)
     store_observation(arrays, x, reward, at)
     return step, finish_update(arrays, state, not has_alarm)
 
@@ -407,7 +464,7 @@ def update_window(
     slot = seen % past.shape[0]
     oldest = np.empty(past.shape[1])
     copy_vector(past[slot], oldest)
-    step = add_observation(arrays, state, x, reward, at)
+    step = add_observation(arrays, state, x, reward, at, 1.0)
     store_observation(arrays, x, reward, at)
     is_exact = seen < rule.window or slide_window(arrays, state, oldest, slot)
     return step, finish_update(arrays, state, is_exact)
@@ -431,7 +488,7 @@ def finish_update(arrays: PolicyArrays, state: State, is_exact: bool) -> bool:
 
 @compiled
 def add_observation(
-    arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float
+    arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float, weight: float
 ) -> RankOneStep:
     """Add one observation to the sums and, by a rank-one step, to `inverse`, `spread` and `root`.
 
@@ -441,10 +498,10 @@ def add_observation(
     """
     rule, counts = arrays.rules[0], arrays.tally[0]
     d = rule.dim
-    fade, weight = rule.gamma, 1.0
+    fade = rule.gamma
     if rule.memory == HALF_LIFE:
         fade, weight = advance_clock(arrays, at)
-    if rule.unit == NOISE:
+    if rule.unit == NOISE and rule.memory != ONE_PASS:
         width = compute_exact_width(arrays, state, x)
         error = reward - dot(x, state.theta)
         add_error(arrays, error, 1.0 + width * width, fade, weight)
@@ -477,7 +534,10 @@ def add_observation(
             for j in range(d):
                 state.inverse[i, j] = (state.inverse[i, j] - (p[i] * p[j]) / c) / divisor_fade
     if rule.style == SAMPLE and rule.memory != WINDOW:
-        update_root(state.root, fade if rule.twin else math.sqrt(fade), x, weight)
+        if rule.twin:
+            update_root(state.root, fade, x, weight)
+        else:
+            update_root(state.root, math.sqrt(fade), x, math.sqrt(weight))
     counts.ridge *= fade
     counts.noise_ridge *= fade * fade if rule.twin else fade
     counts.energy = fade * counts.energy + weight * dot(x, x)

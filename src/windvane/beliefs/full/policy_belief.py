@@ -7,7 +7,7 @@ from typing import ClassVar, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from windvane import persistence, validation
+from windvane import links, persistence, validation
 from windvane.beliefs.full import layout
 from windvane.beliefs.full.belief import (
     Belief,
@@ -146,6 +146,8 @@ class FullPolicyBelief(PolicyBelief[Floats, Floats, Floats]):
         return self.arrays.block[self.dim : 2 * self.dim].copy()
 
     def learn(self, row: Floats, reward: float, at: float) -> None:
+        if self.memory.link:
+            links.check_rewards("learn", self.memory.link, [reward])
         if self.limit != 0:
             self.check_learnable(row[None])
             self.make_room(1)
@@ -156,6 +158,8 @@ class FullPolicyBelief(PolicyBelief[Floats, Floats, Floats]):
     def learn_all(self, rows: Floats, rewards: Floats, at: Floats) -> None:
         from windvane.beliefs.full.learning import learn_all
 
+        if self.memory.link:
+            links.check_rewards("learn_many", self.memory.link, rewards.tolist())
         self.make_room(len(rows))
         if self.is_large:
             for row, reward, when in zip(rows, rewards, at, strict=True):

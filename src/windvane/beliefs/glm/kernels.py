@@ -17,16 +17,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from windvane import _random
+from windvane import _random, links
 from windvane._numba.compilation import compiled
 from windvane._random import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
-from windvane.beliefs import glm
 from windvane.beliefs.full.choosing import choose_best, score_linearly
 from windvane.beliefs.full.layout import LARGEST
 from windvane.beliefs.full.learning import NOT_FINITE
 from windvane.beliefs.full.linalg import dot, invert, multiply_vector
 from windvane.beliefs.full.widths import compute_squared_norms
-from windvane.beliefs.glm import IDENTITY, LARGEST_SCORE, LOGISTIC
+from windvane.links import IDENTITY, LARGEST_SCORE, LOGISTIC
 from windvane.types import Floats
 
 # Tolerances are the last step as a share of the root.
@@ -45,9 +44,9 @@ EXP_COEFFICIENTS = np.array([1.0 / math.factorial(m) for m in range(13, 1, -1)])
 LN2_HIGH = 0.693147180369123816490
 LN2_LOW = 1.90821492927058770002e-10  # ln 2 = LN2_HIGH + LN2_LOW
 
-mean = compiled(glm.mean)
-derivative = compiled(glm.derivative)
-potential = compiled(glm.potential)
+mean = compiled(links.mean)
+derivative = compiled(links.derivative)
+potential = compiled(links.potential)
 
 
 class GeneralizedRules(NamedTuple):

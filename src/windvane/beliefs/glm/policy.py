@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from windvane import persistence, validation
-from windvane.beliefs import glm
+from windvane import links, persistence, validation
 from windvane.beliefs.chooser import Choice, Chooser, check_draws
 from windvane.beliefs.diagonal.sparse_rows import Arms
 from windvane.beliefs.full.layout import LARGEST, compute_history_room
@@ -148,7 +147,7 @@ class GeneralizedPolicy(Chooser):
     def mean(self, arms: npt.ArrayLike) -> Floats:
         """Return the estimated mean reward of each arm, μ(xᵀθ̂), (K,)."""
         scores = validation.check_finite_arms(self._read_arms(arms)) @ self._arrays.theta
-        return np.array([glm.mean(self._rules.link, score) for score in scores.tolist()])
+        return np.array([links.mean(self._rules.link, score) for score in scores.tolist()])
 
     @locked
     def propensities(
@@ -203,7 +202,7 @@ class GeneralizedPolicy(Chooser):
         if seen > room and room != self._limit:
             raise ValueError(f"its history has room for {room} of {seen} observations")
         np.linalg.cholesky(restored.inverse)
-        glm.check_rewards("load", self.link, restored.past[-1, : min(seen, room)].tolist())
+        links.check_rewards("load", self.link, restored.past[-1, : min(seen, room)].tolist())
         self._restore_rounds(header, arrays["open"])
         self._arrays = restored
 
@@ -215,7 +214,7 @@ class GeneralizedPolicy(Chooser):
             self._fit("learn_many", rows, rewards.tolist())
 
     def _fit(self, who: str, rows: Floats, rewards: list[float]) -> None:
-        glm.check_rewards(who, self.link, rewards)
+        links.check_rewards(who, self.link, rewards)
         if not (np.einsum("nd,nd->n", rows, rows) <= LARGEST).all():
             raise ArmsError(f"{who}: features must be finite, with norm up to {LARGEST**0.5:g}")
         arrays = self._make_room(len(rows))
@@ -242,7 +241,7 @@ def build_rules(
     from windvane.beliefs.glm.kernels import GeneralizedRules
 
     who = "GeneralizedPolicy"
-    code = glm.check_link(who, link)
+    code = links.check_link(who, link)
     if not memory.kind.works_with_link:
         names = ", ".join(names_of(lambda kind: kind.works_with_link))
         raise SettingError(f"{who}: memory must be one of {names}, got {memory!r}")

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windvane import _random
+from windvane import _random, links
 from windvane._numba.compilation import allow_in_compiled_code, compiled
 from windvane._random import ANY_ARM_PLACE
-from windvane.beliefs import glm
 from windvane.beliefs.adaptive import Adaptation
 from windvane.beliefs.full.layout import (
     TALLY,
@@ -27,7 +26,7 @@ from windvane.lab.worlds.draw import Draw, Marks
 from windvane.memory import Memory
 from windvane.types import Floats, Records
 
-allow_in_compiled_code(glm.mean, draws.invert_poisson)
+allow_in_compiled_code(links.mean, draws.invert_poisson)
 compute_mean = compiled(draws.compute_mean)
 realize_reward = compiled(draws.realize_reward)
 

@@ -47,7 +47,6 @@ from windvane.beliefs.full.linalg import dot
 from windvane.beliefs.full.noise import forget_errors
 from windvane.beliefs.full.propensities import choose_with_propensities
 from windvane.beliefs.full.widths import TrackedArms, measure_arms, track_no_arms
-from windvane.beliefs.glm import IDENTITY
 from windvane.beliefs.glm import policy as glm
 from windvane.beliefs.glm.kernels import (
     GeneralizedArrays,
@@ -74,6 +73,7 @@ from windvane.lab.engines.game import (
 from windvane.lab.worlds import draw as draws
 from windvane.lab.worlds.definition import World
 from windvane.lab.worlds.draw import Draw, Marks
+from windvane.links import IDENTITY
 from windvane.memory import Memory
 from windvane.policy import Policy
 from windvane.sets import ActionSet
@@ -196,7 +196,7 @@ def log_decisions(player: Player, draw: Draw, key: int) -> DecisionLog:
     """Play one replication with binary rewards, and return its decisions."""
     if not draw.binary:
         raise SettingError("log_decisions: rewards must be 0 or 1")
-    if player.adaptation or player.link:
+    if player.adaptation or player.link or player.memory.link:
         raise SettingError(f"log_decisions: {player.name} must be a memory and an exploration")
     game = open_game(player, draw, key)
     arrays = _make_arrays(player, draw, game)

@@ -203,7 +203,8 @@ def make_player(
         link = str(policy.get("link", ""))
     else:
         row = names.find_name(name)
-        problem = problem or describe_problem(world)
+        link = str(policy.get("link", world.reward.link if row.has_link else ""))
+        problem = (problem or describe_problem(world))._replace(link=link)
         if row.search and "link" in policy:
             raise SettingError(f"simulate: {name} has no link, got {policy['link']!r}")
         if row.search:
@@ -212,14 +213,15 @@ def make_player(
             memory = adaptation.memories[-1]
             return Player(name, memory, exploration, ridge, floor, adaptation=adaptation)
         pair = names.tune_memory(row, problem), names.tune_exploration(row, problem)
-        link = str(policy.get("link", world.reward.link if row.has_link else ""))
+    if own := pair[0].link:  # the memory has the link, and a linear policy plays
+        link = ""
     if link:
         _check_link(name, link, *pair)
-        if world.reward.law not in LAWS_OF_LINK.get(link, (world.reward.law,)):
-            raise SettingError(
-                f"simulate: {name} explains rewards by a {link} link, which the rewards "
-                f"{world.reward!r} do not fit"
-            )
+    if world.reward.law not in LAWS_OF_LINK.get(own or link, (world.reward.law,)):
+        raise SettingError(
+            f"simulate: {name} explains rewards by a {own or link} link, which the rewards "
+            f"{world.reward!r} do not fit"
+        )
     return Player(name, *pair, ridge, floor, link=link)
 
 
