@@ -41,7 +41,8 @@ def read_draws(policy: wv.Policy, history: naive.History) -> naive.Draws:
             float(np.abs(level[0]) if exploration.law.name != "normal" else level[0])
         )
     if exploration.name == "thompson":
-        normals = np.empty(2 * d if policy.memory.name != "window" else d)
+        has_root = policy.memory.name not in ("window", "directional")
+        normals = np.empty(2 * d if has_root else d)
         _random.fill_normals(start, 3, normals)
         return naive.Draws(normals=normals)
     count = np.count_nonzero(naive.weights(policy.memory, history, policy.ridge))

@@ -37,3 +37,33 @@ def test_a_prior_that_fades_is_forgotten_and_one_of_discount_is_not() -> None:
 def test_a_least_share_that_leaves_too_few_digits_is_refused(least: float) -> None:
     with pytest.raises(SettingError, match="fading_prior: least must"):
         wv.fading_prior(0.9, least)
+
+
+def test_directional_forgetting_keeps_what_is_known_of_other_directions() -> None:
+    """A direction seen 100 times, then not in 2000 observations of others, is not forgotten."""
+    kept, faded = (
+        wv.Policy(2, memory, wv.optimism(1.0), seed=1)
+        for memory in (wv.directional(0.9), wv.discount(0.9))
+    )
+    for policy in (kept, faded):
+        policy.learn_many(np.tile([0.0, 1.0], (100, 1)), np.full(100, 0.7))
+        before = policy.theta[1], policy.widths([[0.0, 1.0]])
+        policy.learn_many(np.tile([1.0, 0.0], (2000, 1)), np.full(2000, 0.2))
+        if policy is kept:
+            np.testing.assert_allclose(policy.theta[1], before[0], rtol=0, atol=1e-12)
+            np.testing.assert_allclose(policy.widths([[0.0, 1.0]]), before[1], rtol=1e-9)
+    assert abs(faded.theta[1]) < 1e-9
+    assert kept.theta[0] == pytest.approx(0.2, rel=1e-9)  # the prior is forgotten there too
+
+
+@pytest.mark.parametrize("ridge", [0.01, 1.0])
+def test_no_eigenvalue_falls_below_the_bound_of_directional_forgetting(ridge: float) -> None:
+    """min(λ, ε/(1−γ)), for rows of all lengths, of which the short ones forget nothing."""
+    memory, random = wv.directional(0.7, 0.02), np.random.default_rng(4)
+    policy = wv.Policy(3, memory, wv.greedy(), ridge=ridge, seed=1)
+    least = np.inf
+    for length in 10.0 ** random.uniform(-2, 0, 1500):
+        policy.learn(length * unit_rows(random, 1, 3)[0], 1.0)
+        least = min(least, np.linalg.eigvalsh(policy.belief.precision)[0])
+    assert least >= min(ridge, 0.02 / 0.3) * (1 - 1e-9)
+    assert least < 3 * min(ridge, 0.02 / 0.3)  # the bound is not far away

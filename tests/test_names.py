@@ -34,6 +34,8 @@ TABLE = {
     "SW-FPL-GLM": ("window", "perturbed_history"),
     "GLB-OMD": ("one_pass", "optimism"),
     "DOMD-GLB": ("one_pass", "optimism"),
+    "SIFt-LinUCB": ("directional", "optimism"),
+    "SIFt-LinTS": ("directional", "thompson"),
     "WSB-LinUCB": ("fading_prior", "optimism"),
     "WSB-RandLinUCB": ("fading_prior", "randomized"),
     "WSB-LinTS": ("fading_prior", "thompson"),
@@ -146,6 +148,7 @@ def test_every_name_is_tuned_from_theory() -> None:
     assert make("D-LinTS").memory.gamma == theory.discount_for(10, 10_000, 4.0, 100)
     older = make("D-RandLinUCB", tuning="uncorrected").memory.gamma
     assert older == theory.discount_for(10, 10_000, 4.0, tuning="uncorrected")
+    assert make("SIFt-LinTS").memory == wv.directional(make("D-LinTS").memory.gamma)
     assert make("WSB-LinTS").memory == wv.fading_prior(make("D-LinTS").memory.gamma)
     assert make("SW-LinTS").memory == wv.window(span)
     assert make("Restart-LinUCB").memory == wv.restart(span)

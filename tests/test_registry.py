@@ -15,6 +15,7 @@ SAVED_TEXTS = [
     "discount(0.999)",
     "discount(0.95, single=True)",
     "fading_prior(0.95, 0.05)",
+    "directional(0.9, 0.2)",
     "half_life(20.0)",
     "half_life(0.4)",
     "window(2)",

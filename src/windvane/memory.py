@@ -16,6 +16,7 @@ learned? After how many observations is an observation dropped? When are all obs
 | `parts(h₁, …)`    | filter gain | never          | never                      | observations    |
 | `fading_prior(γ)` | γ           | never          | never                      | observations    |
 | `one_pass(μ, γ)`  | γ           | never          | never                      | observations    |
+| `directional(γ)`  | γ along x   | never          | never                      | observations    |
 
 An observation is a reward that was learned. A round is an arm set that was chosen from. A round
 without a reward does not change `keep`, `discount` and `window`; `restart` and `restart_at` count
@@ -42,6 +43,7 @@ LEAST_PRIOR = 1e-4  # a smaller share of the ridge would leave too few digits in
 __all__ = [
     "Memory",
     "detect",
+    "directional",
     "discount",
     "fading_prior",
     "half_life",
@@ -67,6 +69,8 @@ class Memory:
     gamma: float = 1.0  # γ
     single: bool = False  # whether W⁻¹ stands for V⁻¹, so that W̃ is not kept
     least: float = 1.0  # the share of the ridge down to which it fades
+    along: float = 1.0  # γ in the direction of each new observation
+    least_square: float = 0.0  # ‖x‖² below which an observation forgets nothing
     rounds: int = 0  # the length of a window, in observations
     every: int = 0  # H, rounds between two restarts
     at: tuple[int, ...] = ()  # rounds before which everything is dropped
@@ -490,3 +494,27 @@ def one_pass(link: str, gamma: float = 1.0, theta_norm: float = 1.0) -> Memory:
         gamma = validation.inside(who, "gamma", gamma)
     radius = validation.positive(who, "theta_norm", theta_norm)
     return Memory(who, gamma=float(gamma), single=True, link=link, theta_norm=radius)
+
+
+@_register(
+    symbols="directional(γ)",
+    examples=("directional(0.9, 0.2)",),
+    arguments=lambda memory: [memory.along, memory.least_square],
+    fades_by="γ along x",
+)
+def directional(gamma: float, least_square: float = 0.01) -> Memory:
+    """Forget only in the direction of what is learned: a feature seen once a week is kept.
+
+    W ← W − (1−γ)·Wx·xᵀW/(xᵀWx) + xxᵀ, where forgetting leaves θ̂ as it is;  V⁻¹ = W⁻¹
+
+    An observation with ‖x‖² < ε = `least_square` is learned and forgets nothing. So no eigenvalue
+    of W falls below min(λ, ε/(1−γ)), whatever is observed.
+
+    >>> directional(0.99)
+    directional(0.99, 0.01)
+
+    Lai & Bernstein (2024), "SIFt-RLS: subspace of information forgetting recursive least squares".
+    """
+    gamma = validation.inside("directional", "gamma", gamma)
+    least = validation.positive("directional", "least_square", least_square)
+    return Memory("directional", along=gamma, least_square=least)

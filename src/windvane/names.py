@@ -1,7 +1,7 @@
 """The names of the literature: each is a memory and an exploration, tuned from theory.
 
-Some names have a link as well; those without `one_pass` make a `GeneralizedPolicy`. Others search for their memory while
-they play.
+Some names have a link as well; those without `one_pass` make a `GeneralizedPolicy`. Others search
+for their memory while they play.
 """
 
 import math
@@ -27,6 +27,7 @@ from windvane.laws import Confidence, confidence, half_normal, posterior
 from windvane.memory import (
     Memory,
     detect,
+    directional,
     discount,
     fading_prior,
     kalman,
@@ -115,6 +116,8 @@ NAMES = [
     Name("WSB-LinUCB", "fading_prior", "optimism", WEIGHTED, DRIFTING),
     Name("WSB-RandLinUCB", "fading_prior", "randomized", "below D-RandLinUCB", DRIFTING),
     Name("WSB-LinTS", "fading_prior", "thompson", "below D-LinTS", DRIFTING),
+    Name("SIFt-LinUCB", "directional", "optimism", "", DRIFTING),
+    Name("SIFt-LinTS", "directional", "thompson", "", DRIFTING),
     Name("D-FPL-GLM", "discount", "perturbed_history", "", DRIFTING, has_link=True),
     Name("SW-FPL-GLM", "window", "perturbed_history", "", DRIFTING, has_link=True),
     Name("DOMD-GLB", "one_pass", "optimism", f"c_μ^-1/2 {WEIGHTED}", DRIFTING, has_link=True),
@@ -309,6 +312,7 @@ _MEMORY_TUNINGS: dict[str, Callable[[Name, Problem], Memory]] = {
     "keep": lambda row, problem: keep(),
     "discount": _tune_discount,
     "fading_prior": lambda row, problem: fading_prior(_tune_discount(row, problem).gamma),
+    "directional": lambda row, problem: directional(_tune_discount(row, problem).gamma),
     "one_pass": _tune_one_pass,
     "window": lambda row, problem: window(_tune_span(row, problem)),
     "restart": lambda row, problem: restart(_tune_span(row, problem)),

@@ -1,4 +1,4 @@
-"""One-pass estimates under a link: compared with the formula as written and with ridge regression."""
+"""One-pass estimates under a link: as the formula says, and as ridge regression."""
 
 import numpy as np
 import pytest

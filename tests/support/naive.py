@@ -102,6 +102,9 @@ def estimate(memory: Memory, ridge: float, history: History) -> Estimate:
     """W = λI + Σ w·xxᵀ, W̃ = λI + Σ w²·xxᵀ, b = Σ w·xy, θ̂ = W⁻¹b, V⁻¹ = W⁻¹W̃W⁻¹."""
     w, xs, ys = weights(memory, history, ridge), history.xs, history.ys
     identity = np.eye(xs.shape[1])
+    if memory.name == "directional":
+        theta, W = forget_along(memory, ridge, xs, ys)
+        return Estimate(W, W, W @ theta, theta, solve(W, identity))
     if memory.name == "one_pass":
         theta, W, _ = descend(memory, ridge, xs, ys)
         return Estimate(W, W, W @ theta, theta, solve(W, identity))
@@ -156,6 +159,18 @@ def descend(memory: Memory, ridge: float, xs: Floats, ys: Floats) -> tuple[Float
         slopes.append(slope(memory.link, x @ theta))
         W = W + slopes[-1] * np.outer(x, x)
     return theta, W, np.array(slopes)
+
+
+def forget_along(memory: Memory, ridge: float, xs: Floats, ys: Floats) -> tuple[Floats, Floats]:
+    """θ̂ and W: of W, the part parallel to x is kept by γ and the rest wholly, then xxᵀ is added."""
+    theta, W = np.zeros(xs.shape[1]), ridge * np.eye(xs.shape[1])
+    for x, y in zip(xs, ys, strict=True):
+        parallel = np.outer(W @ x, W @ x) / (x @ W @ x)
+        kept = memory.along if x @ x >= memory.least_square else 1.0
+        faded = (W - parallel) + kept * parallel
+        W = faded + np.outer(x, x)
+        theta = solve(W, faded @ theta + x * y)
+    return theta, W
 
 
 def slope(link: str, score: float) -> float:
@@ -313,6 +328,8 @@ def standard_error(memory: Memory, ridge: float, history: History) -> float:
     if memory.name == "one_pass":  # Pearson's residual, and that of a score is μ' times as wide
         mu, rate = mean_of(memory.link, x @ mean), slope(memory.link, x @ mean)
         return float((y - mu) / np.sqrt(max(rate, 1e-12) * (1 + rate * (x @ covariance @ x))))
+    if memory.name == "directional" and x @ x >= memory.least_square:  # it has forgotten before
+        covariance = covariance + (1 / memory.along - 1) * np.outer(x, x) / (x @ now.W @ x)
     if memory.name == "kalman":
         mean, unit = memory.rho * mean, memory.noise**2
         covariance = memory.rho**2 * covariance + (1 - memory.rho**2) / ridge * np.eye(len(x))
@@ -408,7 +425,7 @@ def sample(
         if memory.kind.is_filter:
             stray: Floats = np.linalg.cholesky(now.V_inverse) @ draws.normals[:d]
             return now.theta + a * stray
-        if memory.name == "window":
+        if memory.name in ("window", "directional"):
             xi = np.linalg.cholesky(now.W) @ draws.normals[:d]
         else:
             w = weights(memory, history, ridge)[:, None]

@@ -10,7 +10,7 @@ import numpy as np
 from windvane._numba.compilation import allow_in_compiled_code, compiled
 from windvane._numba.instructions import view_matrix
 from windvane.beliefs.full.belief import State
-from windvane.beliefs.full.layout import SAMPLE, WIDTH, WINDOW, PolicyArrays
+from windvane.beliefs.full.layout import WIDTH, PolicyArrays
 from windvane.beliefs.full.linalg import (
     copy_matrix,
     fill,
@@ -45,7 +45,7 @@ def view_belief(arrays: PolicyArrays) -> State:
         if rule["style"] == WIDTH:
             spread = view_matrix(block, used, d, d)
             used += square
-    if rule["style"] == SAMPLE and rule["memory"] != WINDOW:
+    if rule["root"]:
         root = view_matrix(block, used, d, d)
     return State(moment, theta, gram, inverse, noise, spread, root)
 

@@ -35,7 +35,6 @@ from windvane.beliefs.full.layout import (
     RADIUS,
     TALLY,
     WIDTH,
-    WINDOW,
     PolicyArrays,
 )
 from windvane.beliefs.full.learning import NOT_FINITE, filter_observation, weigh_age
@@ -153,9 +152,9 @@ def sample_parameter(arrays: PolicyArrays, state: State, start: np.uint64) -> Fl
         return sample_by_filter(arrays, state, compute_scale(arrays), start)
     if rule.style == HISTORY:
         return sample_from_history(arrays, state, start)
-    if rule.memory == WINDOW:
-        return sample_from_window(arrays, state, start)
-    return sample_from_sums(arrays, state, start)
+    if rule.root:
+        return sample_from_sums(arrays, state, start)
+    return sample_without_root(arrays, state, start)
 
 
 @compiled
@@ -174,8 +173,8 @@ def sample_from_sums(arrays: PolicyArrays, state: State, start: np.uint64) -> Fl
 
 
 @compiled
-def sample_from_window(arrays: PolicyArrays, state: State, start: np.uint64) -> Floats:
-    """Draw θ̃ = W⁻¹(b + a·ξ), (d,): ξ = Lz with LLᵀ = S + λI, because a window keeps no root."""
+def sample_without_root(arrays: PolicyArrays, state: State, start: np.uint64) -> Floats:
+    """Draw θ̃ = W⁻¹(b + a·ξ), (d,): ξ = Lz, LLᵀ = S + λI, if no root of S is kept."""
     rule, d, scale = arrays.rules[0], arrays.rules[0].dim, compute_scale(arrays)
     precision, z, right = np.empty((d, d)), np.empty(d), np.empty(d)
     for i in range(d):
@@ -306,7 +305,7 @@ ChooseKernel = Callable[[PolicyArrays, Floats, int, int], int]
 
 def select_choose(rules: Records) -> ChooseKernel:
     """Return the kernel with which a policy chooses; the others need not be compiled."""
-    style, memory = rules["style"][0], rules["memory"][0]
+    style = rules["style"][0]
     if style in (MEAN, GAP):
         return choose_by_estimate
     if rules["room"][0] > 0:
@@ -319,7 +318,7 @@ def select_choose(rules: Records) -> ChooseKernel:
         return choose_by_filter
     if style == HISTORY:
         return choose_by_history
-    return choose_by_sample_of_window if memory == WINDOW else choose_by_sample
+    return choose_by_sample if rules["root"][0] else choose_by_sample_without_root
 
 
 @compiled
@@ -353,10 +352,10 @@ def choose_by_sample(arrays: PolicyArrays, arms: Floats, key: int, round_: int) 
 
 
 @compiled
-def choose_by_sample_of_window(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
-    """Choose one of the arms (K, d) by xᵀθ̃, with θ̃ drawn from a window; else NOT_FINITE."""
+def choose_by_sample_without_root(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
+    """Choose one of the arms (K, d) by xᵀθ̃, with θ̃ drawn from W itself; else NOT_FINITE."""
     start = _random.start_round(np.uint64(key), round_)
-    theta = sample_from_window(arrays, view_belief(arrays), start)
+    theta = sample_without_root(arrays, view_belief(arrays), start)
     return choose_along(arrays.rules, arms, theta, start)
 
 

@@ -21,6 +21,7 @@ DETECT = MEMORY_CODES["detect"]
 KALMAN = MEMORY_CODES["kalman"]
 PARTS = MEMORY_CODES["parts"]
 ONE_PASS = MEMORY_CODES["one_pass"]
+DIRECTIONAL = MEMORY_CODES["directional"]
 
 MEAN, WIDTH, SAMPLE, HISTORY, GAP = range(5)  # what an exploration needs of the belief
 STYLES = {"estimate": MEAN, "widths": WIDTH, "sample": SAMPLE, "history": HISTORY, "gaps": GAP}
@@ -47,6 +48,9 @@ RULES = _make_record_type(
         ("span", "f8"),  # half-life, else 0
         ("fades", "i8"),  # 1 if weights fall below 1
         ("twin", "i8"),  # 1 if W̃ is kept beside W
+        ("root", "i8"),  # 1 if a root of S̃ is kept, to draw samples
+        ("along", "f8"),  # γ of directional, else 1
+        ("least_square", "f8"),  # ‖x‖² below which directional forgets nothing
         ("window", "i8"),  # observations in a window, else 0
         ("filter", "i8"),  # 1 if the belief is the mean and covariance of a filter, not sums
         ("rho", "f8"),  # ρ of kalman, else 0
@@ -148,6 +152,9 @@ def build_rules(
         "span": memory.span,
         "fades": fades,
         "twin": fades and not memory.single,
+        "root": style == SAMPLE and memory.name not in ("window", "directional"),
+        "along": memory.along,
+        "least_square": memory.least_square,
         "window": memory.rounds,
         "filter": memory.kind.is_filter,
         "rho": memory.rho,
@@ -226,8 +233,7 @@ def block_size(record: Records) -> int:
         more = parts * dim + (parts * dim) ** 2 + dim + dim * dim + 3 * parts + 4
         return 2 * dim + dim * dim + (more if parts else 0)
     widths = rule["twin"] and rule["style"] == WIDTH
-    samples = rule["style"] == SAMPLE and rule["memory"] != WINDOW
-    return 2 * dim + (2 + int(rule["twin"]) + int(widths) + int(samples)) * dim * dim
+    return 2 * dim + (2 + int(rule["twin"]) + int(widths) + int(rule["root"])) * dim * dim
 
 
 def compute_room_for_pending(record: Records, memory: Memory) -> int:

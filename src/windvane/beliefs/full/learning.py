@@ -7,6 +7,7 @@ A memory that only changes weights is `add_observation` with another fade. Other
 - `detect`: the CUSUM of squared prediction errors.
 - `window`: each new observation replaces the oldest one, which leaves the sums.
 - `parts`: θ is a sum of parts, each of which moves at a speed of its own; see `parts`.
+- `directional`: before an observation is added, W fades in its direction.
 - `one_pass`: θ̂ is moved by one step of mirror descent, and b is Wθ̂.
 - `kalman`: θ moves by θ ← ρθ + N(0, (1−ρ²)I/λ), and a Kalman filter follows θ. Its mean is θ̂, its
   covariance Σ is `inverse`. Both are exact, so they need neither sums nor a refresh.
@@ -28,13 +29,13 @@ from windvane.beliefs.full.belief import State
 from windvane.beliefs.full.block import ESTIMATE_TOLERANCE, refresh, reset_state, solve, view_belief
 from windvane.beliefs.full.layout import (
     DETECT,
+    DIRECTIONAL,
     HALF_LIFE,
     KALMAN,
     LARGEST,
     NOISE,
     ONE_PASS,
     PARTS,
-    SAMPLE,
     WIDTH,
     WINDOW,
     PolicyArrays,
@@ -233,6 +234,7 @@ def select_learn(rules: Records) -> LearnKernel:
         WINDOW: learn_into_window,
         DETECT: learn_and_detect,
         ONE_PASS: learn_in_one_pass,
+        DIRECTIONAL: learn_along,
     }
     return kernels.get(int(rules["memory"][0]), learn_into_sums)
 
@@ -336,6 +338,15 @@ def learn_in_one_pass(arrays: PolicyArrays, x: Floats, reward: float, at: float)
 
 
 @compiled
+def learn_along(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
+    """Learn one observation and forget in its direction; return as `learn_into_sums` does."""
+    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
+    if refusal == 0:
+        update_along(arrays, view_belief(arrays), x, reward, at)
+    return refusal
+
+
+@compiled
 def learn_all(arrays: PolicyArrays, rows: Floats, rewards: Floats, at: Floats) -> None:
     """Learn rows (n, d) that were checked, with rewards (n,) and times (n,), in turn."""
     state = view_belief(arrays)
@@ -379,6 +390,8 @@ def update_belief(
         return update_or_drop_sums(arrays, state, x, reward, at)
     if memory == ONE_PASS:
         return update_in_one_pass(arrays, state, x, reward, at)
+    if memory == DIRECTIONAL:
+        return update_along(arrays, state, x, reward, at)
     return update_sums(arrays, state, x, reward, at)
 
 
@@ -436,6 +449,40 @@ def descend(arrays: PolicyArrays, state: State, x: Floats, reward: float) -> flo
     for i in range(x.size):
         theta[i] *= shrink
     return compute_slope(rule.link, compute_mean(rule.link, dot(x, theta)))
+
+
+@compiled
+def update_along(
+    arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float
+) -> tuple[RankOneStep, bool]:
+    """Forget in the direction of one observation, then learn it; return as `update_belief` does."""
+    forget_along(arrays, state, x)
+    step = add_observation(arrays, state, x, reward, at, 1.0)
+    finish_update(arrays, state, True)
+    return step, False
+
+
+@compiled
+def forget_along(arrays: PolicyArrays, state: State, x: Floats) -> None:
+    """Let W fade by γ in the direction of x, and b so that θ̂ stays; P follows W exactly.
+
+    W ← W − (1−γ)·uuᵀ/s,  b ← b − (1−γ)·u·uᵀθ̂/s,  P ← P + (1/γ−1)·xxᵀ/s  with u = Wx, s = xᵀu
+    """
+    rule, counts = arrays.rules[0], arrays.tally[0]
+    if dot(x, x) < rule.least_square:
+        return
+    u = np.empty(x.size)
+    multiply_vector(state.gram, x, u)
+    for i in range(x.size):
+        u[i] += rule.ridge * x[i]
+    less, more = (1.0 - rule.along) / dot(x, u), (1.0 / rule.along - 1.0) / dot(x, u)
+    pull = less * dot(u, state.theta)
+    for i in range(x.size):
+        state.moment[i] -= pull * u[i]
+        for j in range(x.size):
+            state.gram[i, j] -= less * (u[i] * u[j])
+            state.inverse[i, j] += more * (x[i] * x[j])
+    counts.energy = max(0.0, counts.energy - less * dot(u, u))
 
 
 @compiled
@@ -533,7 +580,7 @@ def add_observation(
         for i in range(d):
             for j in range(d):
                 state.inverse[i, j] = (state.inverse[i, j] - (p[i] * p[j]) / c) / divisor_fade
-    if rule.style == SAMPLE and rule.memory != WINDOW:
+    if rule.root:
         if rule.twin:
             update_root(state.root, fade, x, weight)
         else:
