@@ -66,4 +66,4 @@ def test_no_eigenvalue_falls_below_the_bound_of_directional_forgetting(ridge: fl
         policy.learn(length * unit_rows(random, 1, 3)[0], 1.0)
         least = min(least, np.linalg.eigvalsh(policy.belief.precision)[0])
     assert least >= min(ridge, 0.02 / 0.3) * (1 - 1e-9)
-    assert least < 3 * min(ridge, 0.02 / 0.3)  # the bound is not far away
+    assert least < 5 * min(ridge, 0.02 / 0.3)  # the bound is not far away

@@ -46,6 +46,7 @@ TABLE = {
     "D-SquareCB": ("discount", "inverse_gap"),
     "LB-WeightUCB": ("discount", "optimism"),
     "Kalman-LinTS": ("kalman", "thompson"),
+    "Kalman-PS": ("kalman", "thompson"),
     "Parts-RandLinUCB": ("parts", "randomized"),
     "Parts-LinTS": ("parts", "thompson"),
     "CUSUM-LinUCB": ("detect", "optimism"),
@@ -137,6 +138,8 @@ def test_a_kalman_filter_forgets_as_fast_as_the_discount_of_theory() -> None:
     step = 1 - theory.discount_for(10, 10_000, 4.0, 100)
     assert 1 - memory.rho**2 == pytest.approx(step**2 * 0.16 * 10, rel=1e-9)
     assert make("Kalman-LinTS").exploration == wv.thompson(1.0)
+    assert make("Kalman-PS").memory == memory
+    assert make("Kalman-PS").exploration == wv.thompson(1.0, predictive=True)
     assert make("CUSUM-LinTS").memory == wv.detect(0.4, 1.0)
     gamma = theory.discount_for(10, 10_000, 4.0)
     assert make("LB-WeightUCB").memory == wv.discount(gamma, single=True)

@@ -36,6 +36,7 @@ SAVED_TEXTS = [
     "randomized(half_normal(posterior(0.5)))",
     "thompson(0.6)",
     "thompson(posterior(0.8))",
+    "thompson(0.6, predictive=True)",
     "perturbed_history(0.6)",
     "perturbed_history(3, 'coins')",
 ]

@@ -69,6 +69,8 @@ def policies(as_json: AsJson = False) -> None:
 def _describe_memory(name: "Name") -> str:
     if name.single:
         return f"{name.memory} (one Gram matrix)"
+    if name.predictive:
+        return f"{name.memory} (predictive sampling)"
     search = {
         "bandits": ", found by EXP3",
         "warm": ", found by EXP3, warm",

@@ -50,6 +50,7 @@ class Exploration:
     scale: float | Posterior = 0.0  # a, or η of inverse_gap
     chance: float = 0.0  # of an arm chosen uniformly at random
     pseudo: Literal["normal", "coins"] = "normal"
+    predictive: bool = False  # whether only what future rewards can reveal is sampled
 
     @property
     def kind(self) -> "ExplorationKind":
@@ -191,8 +192,17 @@ def randomized(law: Law) -> Exploration:
     needs="sample",
     by_oracle=True,
 )
-def thompson(scale: float | Posterior = 1.0) -> Exploration:
+def thompson(scale: float | Posterior = 1.0, predictive: bool = False) -> Exploration:
     """Play the arm that is best for a sampled parameter: max xᵀθ̃ with θ̃ ~ N(θ̂, a²V⁻¹).
+
+    `predictive`, for the memory `kalman`: sample what all future rewards could reveal of the next
+    parameter, so that nothing is spent on what will have changed before it is known. With the
+    mean ρμ and the covariance C = ρ²Σ + (1−ρ²)I/λ of that parameter, and δ² = (1−ρ²)/λ:
+
+    θ̃ ~ N(ρμ, a²·C(C + xI/ρ²)⁻¹C),  x = ½(b + √(b² + 4ρ²δ²σ²)),  b = δ² + (1−ρ²)σ²
+
+    if later rounds observe every direction once with noise σ². This is predictive sampling for
+    arms that are the unit vectors, where each reward is an AR(1) process of its own.
 
     >>> thompson(0.5)
     thompson(0.5)
@@ -201,11 +211,13 @@ def thompson(scale: float | Posterior = 1.0) -> Exploration:
     thompson(posterior(0.5))
 
     Agrawal & Goyal (2013), "Thompson sampling for contextual bandits with linear payoffs";
-    Kim & Tewari (2020), §3.3.2 (D-LinTS).
+    Kim & Tewari (2020), §3.3.2 (D-LinTS); `predictive`: Liu, Kuang & Van Roy (2022),
+    "Non-stationary bandit learning via predictive sampling".
     """
+    predictive = validation.of_kind("thompson", "predictive", predictive, bool)
     if not isinstance(scale, Posterior):
         scale = validation.not_negative("thompson", "scale", scale)
-    return Exploration("thompson", scale=scale)
+    return Exploration("thompson", scale=scale, predictive=predictive)
 
 
 @_register(

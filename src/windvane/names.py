@@ -74,6 +74,7 @@ class Name(NamedTuple):
     inflated: bool = False  # its scale grows with √d·log T, as in its analysis
     has_link: bool = False  # has the link of the caller
     single: bool = False  # keeps one Gram matrix
+    predictive: bool = False  # samples only what future rewards can reveal
     search: Literal["", "bandits", "warm", "predictive"] = ""  # how its memory is chosen
 
 
@@ -123,6 +124,7 @@ NAMES = [
     Name("DOMD-GLB", "one_pass", "optimism", f"c_μ^-1/2 {WEIGHTED}", DRIFTING, has_link=True),
     Name("D-SquareCB", "discount", "inverse_gap", "", DRIFTING),
     Name("Kalman-LinTS", "kalman", "thompson", "", DRIFTING),
+    Name("Kalman-PS", "kalman", "thompson", "", DRIFTING, predictive=True),
     Name("Parts-RandLinUCB", "parts", "randomized", "", UNKNOWN),
     Name("Parts-LinTS", "parts", "thompson", "", UNKNOWN),
     Name("CUSUM-LinUCB", "detect", "optimism", "", UNKNOWN),
@@ -281,7 +283,7 @@ def _tune_thompson(row: Name, problem: Problem) -> Exploration:
     if row.inflated:
         horizon = _require(row, problem, "horizon")
         scale *= math.sqrt(9.0 * problem.dim * math.log(horizon / problem.delta))
-    return thompson(scale)
+    return thompson(scale, predictive=row.predictive)
 
 
 def _tune_randomized(row: Name, problem: Problem) -> Exploration:

@@ -42,6 +42,10 @@ class PolicyBelief(Copyable, ABC, Generic[Rows, Row, Stack]):
         self.exploration = exploration
         self.ridge = ridge
         self.check_parts()
+        if exploration.predictive and memory.name != "kalman":
+            raise SettingError(
+                f"Policy: thompson(predictive=True) needs the memory kalman(...), got {memory!r}"
+            )
         rules = layout.build_rules(dim, memory, exploration, ridge, floor)
         self.arrays = PolicyArrays(rules, np.zeros(1, layout.TALLY), np.empty(0), np.empty((0, 0)))
 

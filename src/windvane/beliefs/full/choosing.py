@@ -227,6 +227,8 @@ def sample_by_filter(arrays: PolicyArrays, state: State, scale: float, start: np
     """Draw θ̃ = μ + a·Σ^{½}z, (d,), a = `scale`, or replay the filter over a perturbed history."""
     if arrays.rules[0].style == HISTORY:
         return replay_filter(arrays, start)
+    if arrays.rules[0].hidden > 0.0:
+        return sample_predictively(arrays, state, scale, start)
     d = arrays.rules[0].dim
     z, noise, root = np.empty(d), np.empty(d), np.empty((d, d))
     _random.fill_normals(start, FIRST_FREE_PLACE, z)
@@ -236,6 +238,33 @@ def sample_by_filter(arrays: PolicyArrays, state: State, scale: float, start: np
     for i in range(d):
         noise[i] = state.theta[i] + scale * noise[i]
     return noise
+
+
+@compiled
+def sample_predictively(
+    arrays: PolicyArrays, state: State, scale: float, start: np.uint64
+) -> Floats:
+    """Draw what the future could reveal of the next θ, (d,): ρμ + a·C·L⁻ᵀz, LLᵀ = C + xI/ρ²."""
+    rule, d = arrays.rules[0], arrays.rules[0].dim
+    fade = rule.rho * rule.rho
+    covariance, root, z, sample = np.empty((d, d)), np.empty((d, d)), np.empty(d), np.empty(d)
+    _random.fill_normals(start, FIRST_FREE_PLACE, z)
+    for i in range(d):
+        for j in range(d):
+            covariance[i, j] = fade * state.inverse[i, j]
+        covariance[i, i] += (1.0 - fade) / rule.ridge
+    copy_matrix(covariance, root)
+    for i in range(d):
+        root[i, i] += rule.hidden
+    factor_cholesky(root)
+    for i in range(d - 1, -1, -1):  # z ← L⁻ᵀz
+        for j in range(i + 1, d):
+            z[i] -= root[j, i] * z[j]
+        z[i] /= root[i, i]
+    multiply_vector(covariance, z, sample)
+    for i in range(d):
+        sample[i] = rule.rho * state.theta[i] + scale * sample[i]
+    return sample
 
 
 @compiled

@@ -54,6 +54,7 @@ RULES = _make_record_type(
         ("window", "i8"),  # observations in a window, else 0
         ("filter", "i8"),  # 1 if the belief is the mean and covariance of a filter, not sums
         ("rho", "f8"),  # ρ of kalman, else 0
+        ("hidden", "f8"),  # x/ρ²: noise in what the future reveals under `predictive`, else 0
         ("parts", "i8"),  # how many parts θ has under `parts`, else 0
         ("half_lives", "f8", (MOST_PARTS,)),  # of the parts, in observations or in time
         ("shares", "f8", (MOST_PARTS,)),  # of the parts in the first variance of θ
@@ -158,6 +159,7 @@ def build_rules(
         "window": memory.rounds,
         "filter": memory.kind.is_filter,
         "rho": memory.rho,
+        "hidden": compute_hidden_noise(memory, ridge) if exploration.predictive else 0.0,
         "parts": len(memory.half_lives),
         "half_lives": pad(memory.half_lives),
         "shares": pad(memory.shares),
@@ -190,6 +192,18 @@ def build_rules(
     for name, value in values.items():
         record[name] = value
     return record
+
+
+def compute_hidden_noise(memory: Memory, ridge: float) -> float:
+    """The variance x/ρ² with which all rewards after the next show the next θ, under `kalman`.
+
+    The rewards from the one after next show ρθ with the variance x = δ² + v, where v is that of
+    what they show of the θ after next: 1/v = 1/σ² + ρ²/x. So x² − (δ² + (1−ρ²)σ²)x = ρ²δ²σ².
+    """
+    fade, noise = memory.rho**2, memory.noise**2
+    step = (1.0 - fade) / ridge  # δ²
+    half = 0.5 * (step + (1.0 - fade) * noise)
+    return (half + math.sqrt(half * half + fade * step * noise)) / fade
 
 
 def pad(numbers: Sequence[float]) -> list[float]:
