@@ -20,6 +20,7 @@ TABLE = {
     "Gaussian-LinTS": ("keep", "thompson"),
     "LinPHE": ("keep", "perturbed_history"),
     "FPL-GLM": ("keep", "perturbed_history"),
+    "EVILL": ("keep", "perturbed_history"),
     "RandLinUCB": ("keep", "randomized"),
     "D-LinUCB": ("discount", "optimism"),
     "SW-LinUCB": ("window", "optimism"),
@@ -108,6 +109,10 @@ def test_names_with_a_link_are_tuned_as_the_linear_names_of_the_same_memory() ->
         assert isinstance(policy, wv.GeneralizedPolicy)
         assert (policy.link, policy.memory) == ("poisson", linear.memory)
         assert policy.scale == linear.exploration.scale
+    evill = named("EVILL", link="logistic")
+    assert isinstance(evill, wv.GeneralizedPolicy)
+    assert (evill.scale, evill.pseudo) == (1.0, "evill")
+    assert named("EVILL", link="identity").scale == 0.4  # type: ignore[attr-defined]
     assert named("SW-FPL-GLM", link="logistic").memory == make("SW-LinTS").memory
 
 

@@ -39,6 +39,7 @@ SAVED_TEXTS = [
     "thompson(0.6, predictive=True)",
     "perturbed_history(0.6)",
     "perturbed_history(3, 'coins')",
+    "perturbed_history(0.6, 'evill')",
 ]
 
 

@@ -37,6 +37,9 @@ __all__ = [
 ]
 
 
+Pseudo = Literal["normal", "coins", "evill"]  # laws of the pseudo-rewards of perturbed_history
+
+
 @dataclass(frozen=True)
 class Exploration:
     """A rule that turns belief and uncertainty into a choice; made by the functions below.
@@ -49,7 +52,7 @@ class Exploration:
     law: Law | None = None
     scale: float | Posterior = 0.0  # a, or η of inverse_gap
     chance: float = 0.0  # of an arm chosen uniformly at random
-    pseudo: Literal["normal", "coins"] = "normal"
+    pseudo: Pseudo = "normal"
     predictive: bool = False  # whether only what future rewards can reveal is sampled
 
     @property
@@ -231,13 +234,13 @@ def thompson(scale: float | Posterior = 1.0, predictive: bool = False) -> Explor
     by_oracle=True,
     works_with_link=True,
 )
-def perturbed_history(
-    scale: float = 1.0, pseudo: Literal["normal", "coins"] = "normal"
-) -> Exploration:
+def perturbed_history(scale: float = 1.0, pseudo: Pseudo = "normal") -> Exploration:
     """Play the arm that is best for an estimate fitted, in each round, to perturbed past rewards.
 
     normal: θ̃ = W⁻¹(Σ w·x(y + a·Z) + a√λ·ζ), Z and ζ standard normal: the law of thompson(a).
     coins:  θ̃ = W⁻¹ Σ w·x(y + Bin(a, ½))/(a+1), as LinPHE, for rewards in [0, 1].
+    evill:  Z is √μ'(xᵀθ̂) times a standard normal, under the link of a GeneralizedPolicy: noise as
+            large as that of a reward of its mean. Without a link μ' = 1: the same as normal.
 
     The policy keeps the features that it has learned from.
 
@@ -247,13 +250,14 @@ def perturbed_history(
     perturbed_history(2, 'coins')
 
     Kveton, Szepesvári, Ghavamzadeh & Boutilier (2019), "Perturbed-history exploration in
-    stochastic linear bandits".
+    stochastic linear bandits"; evill: Janz, Liu, Ayoub & Szepesvári (2024), "Exploration
+    via linearly perturbed loss minimisation".
     """
     who = "perturbed_history"
     if pseudo == "coins":
         count = validation.whole(who, "the number of coins", scale)
         if count > 64:
             raise SettingError(f"{who}: the number of coins must be at most 64, got {scale!r}")
-    elif pseudo != "normal":
-        raise SettingError(f"{who}: pseudo must be 'normal' or 'coins', got {pseudo!r}")
+    elif pseudo not in ("normal", "evill"):
+        raise SettingError(f"{who}: pseudo must be 'normal', 'coins' or 'evill', got {pseudo!r}")
     return Exploration(who, scale=validation.not_negative(who, "scale", scale), pseudo=pseudo)

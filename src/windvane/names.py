@@ -74,6 +74,7 @@ class Name(NamedTuple):
     inflated: bool = False  # its scale grows with √d·log T, as in its analysis
     has_link: bool = False  # has the link of the caller
     single: bool = False  # keeps one Gram matrix
+    evill: bool = False  # perturbs rewards by noise as large as their own
     predictive: bool = False  # samples only what future rewards can reveal
     search: Literal["", "bandits", "warm", "predictive"] = ""  # how its memory is chosen
 
@@ -101,6 +102,7 @@ NAMES = [
     Name("Gaussian-LinTS", "keep", "thompson", WITH_ARMS, STATIONARY),
     Name("LinPHE", "keep", "perturbed_history", WITH_ARMS, STATIONARY),
     Name("FPL-GLM", "keep", "perturbed_history", WITH_ARMS, STATIONARY, has_link=True),
+    Name("EVILL", "keep", "perturbed_history", "d^3/2 √T", STATIONARY, has_link=True, evill=True),
     Name("RandLinUCB", "keep", "randomized", MINIMAX, STATIONARY),
     Name("GLB-OMD", "one_pass", "optimism", "d √(T/κ*)", STATIONARY, has_link=True),
     Name("SquareCB", "keep", "inverse_gap", "√(d K T)", STATIONARY),
@@ -196,7 +198,8 @@ confidence(0.01, 0.5, 1.0, 1.0))), ridge=1.0)
         return Adaptive.from_adaptation(dim, adaptation, exploration, ridge, seed, floor)
     memory = tune_memory(row, problem)
     if link and not memory.link:
-        return GeneralizedPolicy(dim, link, memory, exploration.factor, ridge, seed, floor)
+        scale, pseudo = exploration.factor, exploration.pseudo
+        return GeneralizedPolicy(dim, link, memory, scale, ridge, seed, floor, pseudo)
     return Policy(dim, memory, exploration, ridge, seed, floor)
 
 
@@ -304,7 +307,13 @@ def _tune_inverse_gap(row: Name, problem: Problem) -> Exploration:
 
 
 def _tune_perturbed_history(row: Name, problem: Problem) -> Exploration:
-    """One coin, as in LinPHE; with a link normal noise, of the scale that thompson would have."""
+    """One coin, as in LinPHE; with a link normal noise, of the scale that thompson would have.
+
+    EVILL has the noise of each reward from the link, so that a = 1 unless the link is the identity.
+    """
+    if row.evill:
+        known = problem.noise_or_one if problem.link == "identity" else 1.0
+        return perturbed_history(known, "evill")
     if not row.has_link:
         return perturbed_history(1, pseudo="coins")
     return perturbed_history(problem.noise_or_one)

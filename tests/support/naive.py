@@ -258,6 +258,7 @@ class Running:
         self.W, self.W_noise = ridge * np.eye(dim), ridge * np.eye(dim)
         self.b = np.zeros(dim)
         self.kept: list[tuple[Floats, float]] = []
+        self.before = self.W, self.b  # W and θ̂ before the next observation, under `directional`
         self.shares = (1.0, 1.0)  # of the ridge before and after the last observation
 
     def tick(self, now: int) -> None:
@@ -274,6 +275,13 @@ class Running:
         if self.memory.name == "fading_prior":  # W ← γW + xxᵀ, until λ_min(W) reaches the least
             self.shares = (self.shares[1], max(g * self.shares[1], self.memory.least))
             self.W += (self.shares[1] - g * self.shares[0] - (1 - g)) * ridge
+        if self.memory.name == "directional":
+            before, theta = self.before
+            kept = self.memory.along if x @ x >= self.memory.least_square else 1.0
+            faded = before - (1 - kept) * np.outer(before @ x, before @ x) / (x @ before @ x)
+            self.W = self.W_noise = faded + np.outer(x, x)
+            self.b = faded @ theta + x * y
+            self.before = self.W, solve(self.W, self.b)
         if self.memory.name == "window":
             self.kept = [*self.kept, (x, y)][-self.memory.rounds :]
             self.W = self.W_noise = ridge + sum(np.outer(x, x) for x, _ in self.kept)

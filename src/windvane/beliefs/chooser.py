@@ -18,7 +18,7 @@ from windvane.sets.finite_arms import Finite
 from windvane.types import Floats, Places
 from windvane.validation import LARGEST
 
-USUAL = ("floor=0.0", "belief='full'")  # settings that `repr` leaves out
+USUAL = ("floor=0.0", "belief='full'", "pseudo='normal'")  # settings that `repr` leaves out
 
 
 class Choice:

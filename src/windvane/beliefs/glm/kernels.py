@@ -58,6 +58,7 @@ class GeneralizedRules(NamedTuple):
     scale: float  # a, of the pseudo-rewards
     mix: float  # the probability that any arm is chosen uniformly at random
     refresh: int  # observations between two computations of the inverse Hessian
+    by_slope: bool  # whether the noise of a pseudo-reward is √μ' times as large (EVILL)
 
 
 class Equation(NamedTuple):
@@ -279,7 +280,7 @@ def lower_ridge(
     for k in range(halvings, -1, -1):
         ridge, last = rules.ridge * 2.0**k, tolerance if k == 0 else START_TOLERANCE
         eased = GeneralizedRules(
-            rules.link, rules.gamma, ridge, rules.scale, rules.mix, rules.refresh
+            rules.link, rules.gamma, ridge, rules.scale, rules.mix, rules.refresh, rules.by_slope
         )
         doubled = compute_objective(eased, equation, 2.0 * theta)[0]
         if doubled < compute_objective(eased, equation, theta)[0]:
@@ -337,12 +338,19 @@ def make_equation(rules: GeneralizedRules, arrays: GeneralizedArrays) -> Equatio
 def make_perturbed_equation(
     rules: GeneralizedRules, arrays: GeneralizedArrays, start: np.uint64
 ) -> Equation:
-    """The equation of θ̃: c = Σ w·x(y + a·z) + a√λ·ζ with z and ζ standard normal."""
+    """The equation of θ̃: c = Σ w·x(y + a·z) + a√λ·ζ with z and ζ standard normal.
+
+    In EVILL the z of an observation is multiplied by √μ'(xᵀθ̂).
+    """
     weights = compute_weights(rules, arrays)
     n = weights.size
     z = np.empty(n + arrays.theta.size)
     _random.fill_normals(start, FIRST_FREE_PLACE, z)
     z *= rules.scale
+    if rules.by_slope:
+        means = compute_means(rules, Equation(arrays.past, weights, arrays.theta), arrays.theta)
+        for i in range(n):
+            z[i] *= math.sqrt(derivative(rules.link, means[i]))
     right = sum_features(arrays.past, weights * (arrays.past[-1, :n] + z[:n]))
     right += math.sqrt(rules.ridge) * z[n:]
     return Equation(arrays.past, weights, right)

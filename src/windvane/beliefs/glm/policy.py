@@ -13,6 +13,7 @@ from windvane.beliefs.chooser import Choice, Chooser, check_draws
 from windvane.beliefs.diagonal.sparse_rows import Arms
 from windvane.beliefs.full.layout import LARGEST, compute_history_room
 from windvane.errors import ArmsError, FitError, SettingError
+from windvane.exploration import Pseudo
 from windvane.memory import Memory, as_memory, names_of
 from windvane.persistence import locked
 from windvane.sets.base import ActionSet, Best
@@ -31,7 +32,8 @@ class GeneralizedPolicy(Chooser):
     θ̃ is the root of Σ w·x(μ(xᵀθ) − y − a·z) + λθ − a√λ·ζ = 0. z and ζ are standard normal and new
     in every round. w is the weight that the memory (keep, discount or window) gives an observation.
     Under the identity link, θ̃ has the distribution of thompson(a). With `scale` a = 0 the policy is
-    greedy. The links are identity, logistic and poisson.
+    greedy. The links are identity, logistic and poisson. With `pseudo="evill"`, z is multiplied by
+    √μ'(xᵀθ̂), so that rewards that hardly vary are hardly perturbed.
 
     >>> import numpy as np, windvane as wv
     >>> policy = wv.GeneralizedPolicy(2, "logistic", wv.discount(0.99), scale=0.5, seed=7)
@@ -44,7 +46,7 @@ class GeneralizedPolicy(Chooser):
     """
 
     FILE_KIND = "GeneralizedPolicy"
-    SETTINGS = ("dim", "link", "memory", "scale", "ridge", "floor")
+    SETTINGS = ("dim", "link", "memory", "scale", "ridge", "floor", "pseudo")
     COMPILED: ClassVar[tuple[str, ...]] = (*Chooser.COMPILED, "_kernels", "_choose", "_learn")
 
     def __init__(
@@ -56,11 +58,13 @@ class GeneralizedPolicy(Chooser):
         ridge: float = 1.0,
         seed: int | np.random.SeedSequence | None = None,
         floor: float = 0.0,
+        pseudo: Pseudo = "normal",
     ) -> None:
         super().__init__(dim, seed)
         memory = as_memory("GeneralizedPolicy", memory)
-        self._rules = build_rules(link, memory, scale, ridge, floor)
+        self._rules = build_rules(link, memory, scale, ridge, floor, pseudo)
         self.link = link
+        self.pseudo = pseudo
         self._memory = memory
         self.scale = self._rules.scale
         self.ridge = self._rules.ridge
@@ -235,7 +239,12 @@ class GeneralizedPolicy(Chooser):
 
 
 def build_rules(
-    link: str, memory: Memory, scale: float, ridge: float, floor: float
+    link: str,
+    memory: Memory,
+    scale: float,
+    ridge: float,
+    floor: float,
+    pseudo: Pseudo = "normal",
 ) -> "GeneralizedRules":
     """Check the settings of a generalised policy and return them as compiled code reads them."""
     from windvane.beliefs.glm.kernels import GeneralizedRules
@@ -249,6 +258,8 @@ def build_rules(
         raise SettingError(f"{who}: memory must be a discount that is not single, got {memory!r}")
     if not 1.0 / LARGEST <= validation.positive(who, "ridge", ridge) <= LARGEST:
         raise SettingError(f"{who}: ridge must lie in [1e-100, 1e100], got {ridge!r}")
+    if pseudo not in ("normal", "evill"):
+        raise SettingError(f"{who}: pseudo must be 'normal' or 'evill', got {pseudo!r}")
     return GeneralizedRules(
         code,
         memory.gamma,
@@ -256,6 +267,7 @@ def build_rules(
         validation.not_negative(who, "scale", scale),
         validation.share(who, "floor", floor),
         refresh=max(1, int(min(MOST_OBSERVATIONS_PER_INVERSION, memory.effective_length / 8))),
+        by_slope=pseudo == "evill",
     )
 
 

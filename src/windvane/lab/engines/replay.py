@@ -122,7 +122,10 @@ def make_policy(player: Player, dim: int, key: int) -> Policy | Adaptive | Gener
     if player.adaptation:
         policy = Adaptive.from_adaptation(dim, player.adaptation, exploration, *rest)
     elif player.link:
-        policy = GeneralizedPolicy(dim, player.link, player.memory, exploration.factor, *rest)
+        pseudo = exploration.pseudo
+        policy = GeneralizedPolicy(
+            dim, player.link, player.memory, exploration.factor, *rest, pseudo=pseudo
+        )
     else:
         policy = Policy(dim, player.memory, exploration, *rest)
     policy.key = key
@@ -243,9 +246,8 @@ def replay_generalized(player: Player, draw: Draw, key: int, marks: Marks) -> Fl
     """Play one replication and return the cumulative regret at the marks, (M,)."""
     game, memory = open_game(player, draw, key), player.memory
     dim = game.draw.dim
-    rules = glm.build_rules(
-        player.link, memory, player.exploration.factor, player.ridge, player.floor
-    )
+    scale, pseudo = player.exploration.factor, player.exploration.pseudo
+    rules = glm.build_rules(player.link, memory, scale, player.ridge, player.floor, pseudo)
     room = min(glm.history_limit(memory) or draw.rounds, draw.rounds)
     history = glm.make_blank(dim, player.ridge, room)
     energy = draw.rounds * draw.arm_norm**2  # the trace of the Gram matrix is not larger

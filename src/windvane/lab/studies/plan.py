@@ -228,7 +228,7 @@ def make_player(
 def _check_link(name: str, link: str, memory: Memory, exploration: Exploration) -> None:
     """Raise SettingError if the link does not go with the memory or with the exploration."""
     build_rules(link, memory, exploration.factor, 1.0, 0.0)
-    if not exploration.kind.works_with_link or exploration.pseudo != "normal":
+    if not exploration.kind.works_with_link or exploration.pseudo == "coins":
         raise SettingError(
             f"simulate: {name} has a link, so its exploration must be perturbed_history(scale), "
             f"got {exploration!r}"
