@@ -27,6 +27,9 @@ def test_policies_lists_the_papers_two_tables() -> None:
     assert rows["LinPHE"].split()[-3:] == ["yes", "yes", "no"]
     assert rows["FPL-GLM"].split()[-3:] == ["yes", "yes", "yes"]
     assert "d^7/8 (log K)^3/8 B^1/4 T^3/4  yes         yes" in rows["D-LinTS"]
+    assert said.stdout.splitlines()[-1].endswith(
+        "drifting worlds is B^1/3 T^2/3 (arXiv:2607.02891)."
+    )
     assert "  window, found by EXP3  " in rows["BOB SW-LinUCB"]
     assert rows["BOB SW-LinUCB"].split()[-3:] == ["yes", "no", "no"]  # EXP3 draws
 

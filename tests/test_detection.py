@@ -121,3 +121,40 @@ def test_a_late_reward_for_a_choice_before_the_alarm_is_dropped(many: bool) -> N
         for choice in late:
             policy.learn(choice, 1.0)
     assert policy.belief == before
+
+
+def test_a_shift_is_found_soon_and_nothing_is_found_in_a_still_world() -> None:
+    """2000 still rounds raise no alarm in 20 runs; a flipped θ raises one within 60 rounds."""
+    late = []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        policy = wv.Policy(3, wv.detect_shift(0.3, delta=0.01), wv.greedy(), seed=1)
+        theta = np.array([0.6, 0.5, -0.4])
+        for t in range(2300):
+            arms = unit_rows(random, 8, 3)
+            choice = policy.choose(arms)
+            sign = 1.0 if t < 2000 else -1.0
+            policy.learn(choice, sign * choice.features @ theta + 0.3 * random.standard_normal())
+            if t == 1999:
+                assert policy.alarms == 0
+            if t >= 2000 and policy.alarms:
+                late.append(t - 2000)
+                break
+    assert len(late) == 20
+    assert max(late) < 60
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_shifts_are_those_of_the_ratio_test_as_written(seed: int) -> None:
+    memory, random = wv.detect_shift(0.2, 0.5, 0.2), np.random.default_rng(seed)
+    xs = unit_rows(random, 400, 2)
+    levels = np.repeat([0.0, 1.5, -1.0, 0.2], 100)
+    ys = xs @ [0.4, -0.3] + levels * xs[:, 0] ** 2 + 0.2 * random.standard_normal(400)
+    policy = wv.Policy(2, memory, wv.thompson(0.5), seed=1)
+    found = []
+    for n, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        before = policy.alarms
+        policy.learn(x, y)
+        found += [n] if policy.alarms > before else []
+    assert found == naive.alarms(memory, 1.0, xs, ys)
+    assert len(found) >= 2

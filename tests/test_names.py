@@ -37,6 +37,7 @@ TABLE = {
     "DOMD-GLB": ("one_pass", "optimism"),
     "SIFt-LinUCB": ("directional", "optimism"),
     "SIFt-LinTS": ("directional", "thompson"),
+    "DAL-style LinUCB": ("detect_shift", "optimism"),
     "WSB-LinUCB": ("fading_prior", "optimism"),
     "WSB-RandLinUCB": ("fading_prior", "randomized"),
     "WSB-LinTS": ("fading_prior", "thompson"),
@@ -157,6 +158,8 @@ def test_every_name_is_tuned_from_theory() -> None:
     older = make("D-RandLinUCB", tuning="uncorrected").memory.gamma
     assert older == theory.discount_for(10, 10_000, 4.0, tuning="uncorrected")
     assert make("SIFt-LinTS").memory == wv.directional(make("D-LinTS").memory.gamma)
+    assert make("DAL-style LinUCB").memory == wv.detect_shift(0.4, 1.0, 0.01)
+    assert make("DAL-style LinUCB").floor == pytest.approx(0.1 * math.sqrt(math.log(1e4) / 1e4))
     assert make("WSB-LinTS").memory == wv.fading_prior(make("D-LinTS").memory.gamma)
     assert make("SW-LinTS").memory == wv.window(span)
     assert make("Restart-LinUCB").memory == wv.restart(span)

@@ -23,6 +23,7 @@ SAVED_TEXTS = [
     "restart(25)",
     "restart_at([0, 10, 45])",
     "detect(0.2, 1.0, 1.4, 6.0)",
+    "detect_shift(0.2, 1.0, 0.3)",
     "kalman(0.97, 0.5)",
     "one_pass('logistic', 0.95, 2.0)",
     "greedy()",

@@ -30,6 +30,7 @@ from .learner import Decision as Decision
 from .learner import Learner as Learner
 from .memory import Memory as Memory
 from .memory import detect as detect
+from .memory import detect_shift as detect_shift
 from .memory import directional as directional
 from .memory import discount as discount
 from .memory import fading_prior as fading_prior

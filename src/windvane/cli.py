@@ -47,7 +47,7 @@ def windvane(
 def policies(as_json: AsJson = False) -> None:
     """List the named policies. Show memory, exploration, regret bound and properties of each."""
     from windvane.exploration import EXPLORATIONS
-    from windvane.names import NAMES
+    from windvane.names import BEST_KNOWN, DRIFTING, NAMES
 
     worlds: dict[str, list[dict[str, Cell]]] = {}
     for name in NAMES:
@@ -64,6 +64,8 @@ def policies(as_json: AsJson = False) -> None:
             }
         )
     _print_tables(worlds, as_json)
+    if not as_json:
+        print(f"\nThe best known regret for {DRIFTING.lower()} worlds is {BEST_KNOWN}.")
 
 
 def _describe_memory(name: "Name") -> str:

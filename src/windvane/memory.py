@@ -17,6 +17,7 @@ learned? After how many observations is an observation dropped? When are all obs
 | `fading_prior(γ)` | γ           | never          | never                      | observations    |
 | `one_pass(μ, γ)`  | γ           | never          | never                      | observations    |
 | `directional(γ)`  | γ along x   | never          | never                      | observations    |
+| `detect_shift(σ)` | 1           | never          | when an alarm is raised    | observations    |
 
 An observation is a reward that was learned. A round is an arm set that was chosen from. A round
 without a reward does not change `keep`, `discount` and `window`; `restart` and `restart_at` count
@@ -43,6 +44,7 @@ LEAST_PRIOR = 1e-4  # a smaller share of the ridge would leave too few digits in
 __all__ = [
     "Memory",
     "detect",
+    "detect_shift",
     "directional",
     "discount",
     "fading_prior",
@@ -81,6 +83,7 @@ class Memory:
     link: str = ""  # of one_pass
     slack: float = 0.0
     alarm: float = 0.0
+    delta: float = 0.0  # δ of detect_shift
     half_lives: tuple[float, ...] = ()  # of the parts of θ, in observations or in seconds
     in_time: bool = False  # whether the parts fade with time
     shares: tuple[float, ...] = ()  # of the parts in the first variance of θ
@@ -518,3 +521,35 @@ def directional(gamma: float, least_square: float = 0.01) -> Memory:
     gamma = validation.inside("directional", "gamma", gamma)
     least = validation.positive("directional", "least_square", least_square)
     return Memory("directional", along=gamma, least_square=least)
+
+
+@_register(
+    symbols="detect_shift(σ)",
+    examples=("detect_shift(0.2, delta=0.3)",),
+    all_dropped="when an alarm is raised",
+    raises_alarms=True,
+    works_with_history=True,
+)
+def detect_shift(noise: float = 1.0, theta_norm: float = 1.0, delta: float = 0.01) -> Memory:
+    """Keep everything until the mean of the prediction errors shifts, then drop all of it.
+
+    r = (y − xᵀθ̂)/√(σ² + (σ² + λS²)‖x‖²_{W⁻¹}); of n errors since the last alarm, n₁ old ones with
+    mean r̄₁ and n₂ new ones with mean r̄₂: max over splits of n₁n₂(r̄₁ − r̄₂)²/(2n) ≥ log(3n^{3/2}/δ)
+
+    A generalised likelihood ratio for a change at one round. Splits are tried at the ends of blocks
+    whose lengths are powers of 2, so that a test costs O(log n). Slow drift raises no alarm for
+    long; `detect` also sees errors that only grow.
+
+    >>> detect_shift(noise=0.4)
+    detect_shift(0.4, 1.0, 0.01)
+
+    After Besson, Kaufmann, Maillard & Seznec (2022), "Efficient change-point detection for tackling
+    piecewise-stationary bandits", and DAL of Gerogiannis, Huang, Bose & Veeravalli (2025).
+    """
+    who = "detect_shift"
+    return Memory(
+        who,
+        noise=validation.positive(who, "noise", noise),
+        theta_norm=validation.not_negative(who, "theta_norm", theta_norm),
+        delta=validation.inside(who, "delta", delta),
+    )

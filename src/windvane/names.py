@@ -27,6 +27,7 @@ from windvane.laws import Confidence, confidence, half_normal, posterior
 from windvane.memory import (
     Memory,
     detect,
+    detect_shift,
     directional,
     discount,
     fading_prior,
@@ -84,6 +85,8 @@ DRIFTING = "Drifting"
 KNOWN_CHANGES = "Changing at known rounds"
 UNKNOWN = "Drifting by an unknown amount"
 
+BEST_KNOWN = "B^1/3 T^2/3 (arXiv:2607.02891)"  # in a drifting world, of a policy that knows B
+
 MINIMAX = "d√T"
 WITH_ARMS = "d√(T log K)"
 DYNAMIC = "d^7/8 B^1/4 T^3/4"
@@ -132,6 +135,7 @@ NAMES = [
     Name("CUSUM-LinUCB", "detect", "optimism", "", UNKNOWN),
     Name("CUSUM-RandLinUCB", "detect", "randomized", "", UNKNOWN),
     Name("CUSUM-LinTS", "detect", "thompson", "", UNKNOWN),
+    Name("DAL-style LinUCB", "detect_shift", "optimism", "", UNKNOWN),
     *(
         Name(f"BOB {prefix}-{base}", memory, exploration, bound, UNKNOWN, search="bandits")
         for prefix, memory in (("D", "discount"), ("SW", "window"), ("Restart", "restart"))
@@ -197,6 +201,7 @@ confidence(0.01, 0.5, 1.0, 1.0))), ridge=1.0)
         adaptation = tune_adaptation(row, problem)
         return Adaptive.from_adaptation(dim, adaptation, exploration, ridge, seed, floor)
     memory = tune_memory(row, problem)
+    floor = floor or tune_floor(row, problem)
     if link and not memory.link:
         scale, pseudo = exploration.factor, exploration.pseudo
         return GeneralizedPolicy(dim, link, memory, scale, ridge, seed, floor, pseudo)
@@ -211,6 +216,14 @@ def tune_memory(row: Name, problem: Problem) -> Memory:
 def tune_exploration(row: Name, problem: Problem) -> Exploration:
     """The exploration of a name, for a problem."""
     return _EXPLORATION_TUNINGS[row.exploration](row, problem)
+
+
+def tune_floor(row: Name, problem: Problem) -> float:
+    """The share of rounds in which a name explores at random: 0.1·√(log T/T) in DAL, else 0."""
+    if row.memory != "detect_shift":
+        return 0.0
+    horizon = _require(row, problem, "horizon")
+    return 0.1 * math.sqrt(math.log(horizon) / horizon)
 
 
 def tune_adaptation(row: Name, problem: Problem) -> Adaptation:
@@ -324,6 +337,9 @@ _MEMORY_TUNINGS: dict[str, Callable[[Name, Problem], Memory]] = {
     "discount": _tune_discount,
     "fading_prior": lambda row, problem: fading_prior(_tune_discount(row, problem).gamma),
     "directional": lambda row, problem: directional(_tune_discount(row, problem).gamma),
+    "detect_shift": lambda row, problem: detect_shift(
+        _positive_noise(problem), problem.theta_norm, _require(row, problem, "horizon") ** -0.5
+    ),
     "one_pass": _tune_one_pass,
     "window": lambda row, problem: window(_tune_span(row, problem)),
     "restart": lambda row, problem: restart(_tune_span(row, problem)),

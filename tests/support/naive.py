@@ -54,22 +54,44 @@ def born(memory: Memory, now: int) -> int:
     return max(restarts)
 
 
-DROP_WHEN_LEARNING = ["detect"]  # an observation may drop all those before it
+DROP_WHEN_LEARNING = ["detect", "detect_shift"]  # an observation may drop all those before it
 
 
 def alarms(memory: Memory, ridge: float, xs: Floats, ys: Floats) -> list[int]:
     """The observations that raised an alarm: a CUSUM over residuals, each from a refit."""
     found: list[int] = []
+    blocks: list[list[float]] = []
     first, surprise = 0, 0.0
     for n, (x, y) in enumerate(zip(xs, ys, strict=True)):
         W = ridge * np.eye(len(x)) + xs[first:n].T @ xs[first:n]
         u = solve(W, x)
         miss = y - u @ (xs[first:n].T @ ys[first:n])
         doubt = (memory.noise**2 + ridge * memory.theta_norm**2) * (x @ u)
+        if memory.name == "detect_shift":
+            blocks.insert(0, [miss / np.sqrt(memory.noise**2 + doubt)])
+            if is_shifted(blocks, memory.delta):
+                found, first, blocks = [*found, n], n, []
+            continue
         surprise = max(0.0, surprise + min(miss**2 / (memory.noise**2 + doubt), 9.0) - memory.slack)
         if surprise > memory.alarm:
             found, first, surprise = [*found, n], n, 0.0
     return found
+
+
+def is_shifted(blocks: list[list[float]], delta: float) -> bool:
+    """The ratio test between any two blocks, newest first; of three as long, two are joined."""
+    place = 0
+    while place + 2 < len(blocks):
+        if len({len(block) for block in blocks[place : place + 3]}) == 1:
+            blocks[place + 1 : place + 3] = [blocks[place + 2] + blocks[place + 1]]
+        place += 1
+    errors = [error for block in reversed(blocks) for error in block]
+    cuts = len(errors) - np.cumsum([len(block) for block in blocks])[:-1]
+    ratios = [
+        sum(np.sum((np.mean(part) - np.mean(errors)) ** 2 * np.ones(len(part))) for part in parts)
+        for parts in ((errors[:cut], errors[cut:]) for cut in cuts)
+    ]
+    return bool(ratios) and 0.5 * max(ratios) >= np.log(3 * len(errors) ** 1.5 / delta)
 
 
 def weights(memory: Memory, history: History, ridge: float = 1.0) -> Floats:
@@ -77,7 +99,7 @@ def weights(memory: Memory, history: History, ridge: float = 1.0) -> Floats:
     ages = np.arange(len(history.ys))[::-1].astype(np.float64)
     if memory.name in ("discount", "fading_prior", "kalman", "one_pass"):
         return np.array([(memory.rho or memory.gamma) ** age for age in ages])
-    if memory.name == "detect":
+    if memory.name in DROP_WHEN_LEARNING[:2]:
         first = max([0, *alarms(memory, ridge, history.xs, history.ys)])
         return np.where(np.arange(len(ages)) >= first, 1.0, 0.0)
     if memory.name == "half_life":

@@ -22,6 +22,7 @@ KALMAN = MEMORY_CODES["kalman"]
 PARTS = MEMORY_CODES["parts"]
 ONE_PASS = MEMORY_CODES["one_pass"]
 DIRECTIONAL = MEMORY_CODES["directional"]
+DETECT_SHIFT = MEMORY_CODES["detect_shift"]
 
 MEAN, WIDTH, SAMPLE, HISTORY, GAP = range(5)  # what an exploration needs of the belief
 STYLES = {"estimate": MEAN, "widths": WIDTH, "sample": SAMPLE, "history": HISTORY, "gaps": GAP}
@@ -65,7 +66,7 @@ RULES = _make_record_type(
         ("link", "i8"),  # of one_pass, one of LINKS
         ("ball", "f8"),  # S of one_pass
         ("slack", "f8"),
-        ("alarm", "f8"),  # the level of C at which detect drops everything, else 0
+        ("alarm", "f8"),  # the level of C at which detect drops everything; log(3/δ); or 0
         ("refresh", "i8"),  # observations between two inversions of W
         ("lead", "f8"),  # the ridge just after an inversion, as a multiple of λ
         ("least", "f8"),  # the ridge, as a share of λ, below which W is inverted at once
@@ -105,6 +106,7 @@ TALLY = _make_record_type(
 )
 COUNTERS_OF_ERRORS = ("squared_errors", "error_weight")
 
+MOST_LENGTHS = 48  # of blocks of errors in detect_shift: 1, 2, 4, …
 LEAST_HISTORY_ROOM = 64  # observations for which room is made at the first growth
 
 
@@ -170,7 +172,7 @@ def build_rules(
         "link": LINKS[memory.link or "identity"],
         "ball": memory.theta_norm,
         "slack": memory.slack,
-        "alarm": memory.alarm,
+        "alarm": math.log(3.0 / memory.delta) if memory.delta else memory.alarm,
         "refresh": refresh,
         "lead": lead,
         "least": least,
@@ -247,7 +249,8 @@ def block_size(record: Records) -> int:
         more = parts * dim + (parts * dim) ** 2 + dim + dim * dim + 3 * parts + 4
         return 2 * dim + dim * dim + (more if parts else 0)
     widths = rule["twin"] and rule["style"] == WIDTH
-    return 2 * dim + (2 + int(rule["twin"]) + int(widths) + int(rule["root"])) * dim * dim
+    blocks = 3 * MOST_LENGTHS if rule["memory"] == DETECT_SHIFT else 0
+    return blocks + 2 * dim + (2 + int(rule["twin"]) + int(widths) + int(rule["root"])) * dim * dim
 
 
 def compute_room_for_pending(record: Records, memory: Memory) -> int:

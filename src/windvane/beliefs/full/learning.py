@@ -4,7 +4,7 @@ A memory that only changes weights is `add_observation` with another fade. Other
 
 - `half_life`: the weight of an observation is 2^(−age/span). Its age is that of its choice, and
   counts from the newest choice that was learned, whose time is the clock.
-- `detect`: the CUSUM of squared prediction errors.
+- `detect`: the CUSUM of squared prediction errors; `detect_shift`: a shift of their mean.
 - `window`: each new observation replaces the oldest one, which leaves the sums.
 - `parts`: θ is a sum of parts, each of which moves at a speed of its own; see `parts`.
 - `directional`: before an observation is added, W fades in its direction.
@@ -29,10 +29,12 @@ from windvane.beliefs.full.belief import State
 from windvane.beliefs.full.block import ESTIMATE_TOLERANCE, refresh, reset_state, solve, view_belief
 from windvane.beliefs.full.layout import (
     DETECT,
+    DETECT_SHIFT,
     DIRECTIONAL,
     HALF_LIFE,
     KALMAN,
     LARGEST,
+    MOST_LENGTHS,
     NOISE,
     ONE_PASS,
     PARTS,
@@ -116,6 +118,53 @@ def add_to_cusum(arrays: PolicyArrays, error: float, variance: float) -> bool:
     step = min(error * error / expected, LARGEST_ERROR) - rule.slack
     counts.surprise = max(0.0, counts.surprise + step)
     return bool(counts.surprise > rule.alarm)
+
+
+@compiled
+def update_shift(arrays: PolicyArrays, state: State, x: Floats, reward: float) -> bool:
+    """Add a prediction error to those of `detect_shift`; return whether their mean has shifted.
+
+    Errors are summed in blocks of 1, 2, 4, …, up to two of each length: if there would be a third,
+    the two older ones become a block of twice the length.
+    """
+    rule, sums = arrays.rules[0], arrays.block[-3 * MOST_LENGTHS :]
+    held, newer = sums[:MOST_LENGTHS], sums[MOST_LENGTHS : 2 * MOST_LENGTHS]
+    older = sums[2 * MOST_LENGTHS :]
+    image = np.empty(x.size)  # W⁻¹x
+    multiply_vector(state.inverse, x, image)
+    expected = rule.variance + (rule.variance + rule.bias) * dot(x, image)
+    block = (reward - dot(x, state.theta)) / math.sqrt(expected)
+    for level in range(MOST_LENGTHS):
+        pushed, merged, has_room = newer[level], newer[level] + older[level], held[level] < 2.0
+        newer[level] = block
+        older[level] = pushed if has_room else 0.0
+        held[level] = held[level] + 1.0 if has_room else 1.0
+        if has_room:
+            break
+        block = merged
+    return has_shift(rule.alarm, held, newer, older)
+
+
+@compiled
+def has_shift(alarm: float, held: Floats, newer: Floats, older: Floats) -> bool:
+    """Whether n₁n₂(r̄₁ − r̄₂)²/(2n) reaches log(3/δ) + 1.5·log n for a split between two blocks."""
+    count, total, length = 0.0, 0.0, 1.0
+    for level in range(MOST_LENGTHS):
+        count += held[level] * length
+        total += newer[level] + older[level]
+        length *= 2.0
+    least, recent, recent_sum, length = alarm + 1.5 * math.log(count), 0.0, 0.0, 1.0
+    for level in range(MOST_LENGTHS):
+        for k in range(int(held[level])):
+            recent += length
+            recent_sum += newer[level] if k == 0 else older[level]
+            early = count - recent
+            if early > 0.0:
+                gap = (total - recent_sum) / early - recent_sum / recent
+                if 0.5 * early * recent / count * gap * gap >= least:
+                    return True
+        length *= 2.0
+    return False
 
 
 LEAST_DIVISOR = 1e-2  # 1 − xᵀPx below this loses too many digits of P
@@ -233,6 +282,7 @@ def select_learn(rules: Records) -> LearnKernel:
         PARTS: learn_by_parts,
         WINDOW: learn_into_window,
         DETECT: learn_and_detect,
+        DETECT_SHIFT: learn_and_detect_shift,
         ONE_PASS: learn_in_one_pass,
         DIRECTIONAL: learn_along,
     }
@@ -307,6 +357,15 @@ def learn_and_detect(arrays: PolicyArrays, x: Floats, reward: float, at: float) 
     refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
     if refusal == 0:
         update_or_drop_sums(arrays, view_belief(arrays), x, reward, at)
+    return refusal
+
+
+@compiled
+def learn_and_detect_shift(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
+    """Learn one observation, which may show a shift; return as `learn_into_sums` does."""
+    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
+    if refusal == 0:
+        update_or_drop_shifted(arrays, view_belief(arrays), x, reward, at)
     return refusal
 
 
@@ -388,6 +447,8 @@ def update_belief(
         return update_window(arrays, state, x, reward, at)
     if memory == DETECT:
         return update_or_drop_sums(arrays, state, x, reward, at)
+    if memory == DETECT_SHIFT:
+        return update_or_drop_shifted(arrays, state, x, reward, at)
     if memory == ONE_PASS:
         return update_in_one_pass(arrays, state, x, reward, at)
     if memory == DIRECTIONAL:
@@ -493,12 +554,27 @@ def update_or_drop_sums(
 
     Return as `update_belief` does.
     """
-    has_alarm = update_cusum(arrays, state, x, reward)
+    return update_after_alarm(arrays, state, x, reward, update_cusum(arrays, state, x, reward))
+
+
+@compiled
+def update_or_drop_shifted(
+    arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float
+) -> tuple[RankOneStep, bool]:
+    """Learn one observation as `update_or_drop_sums` does, with the alarm of `detect_shift`."""
+    return update_after_alarm(arrays, state, x, reward, update_shift(arrays, state, x, reward))
+
+
+@compiled
+def update_after_alarm(
+    arrays: PolicyArrays, state: State, x: Floats, reward: float, has_alarm: bool
+) -> tuple[RankOneStep, bool]:
+    """Drop all observations after an alarm, then learn one; return as `update_belief` does."""
     if has_alarm:
         reset_state(arrays, state)
         arrays.tally[0].alarms += 1
-    step = add_observation(arrays, state, x, reward, at, 1.0)
-    store_observation(arrays, x, reward, at)
+    step = add_observation(arrays, state, x, reward, 0.0, 1.0)
+    store_observation(arrays, x, reward, 0.0)
     return step, finish_update(arrays, state, not has_alarm)
 
 

@@ -213,6 +213,7 @@ def make_player(
             memory = adaptation.memories[-1]
             return Player(name, memory, exploration, ridge, floor, adaptation=adaptation)
         pair = names.tune_memory(row, problem), names.tune_exploration(row, problem)
+        floor = floor or names.tune_floor(row, problem)
     if own := pair[0].link:  # the memory has the link, and a linear policy plays
         link = ""
     if link:
