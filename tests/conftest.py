@@ -77,7 +77,8 @@ FAST_PATHS = tuple(  # parts of the slow paths without a server; some have a log
     }.items()
     for name in names.split()
 )
-EXTRA_TESTS = (  # only `make test-all` runs them: npm, steps of the container, all faults
+EXTRA_TESTS = (  # only `make test-all` runs them: npm, container, all faults, a large file
+    "tests/lab/studies/test_criteo.py::test_a_file_of_the_published_size",
     "tests/service/api/test_dashboard_lint.py",
     "tests/service/test_clients.py::test_the_npm_client",
     "tests/service/test_clients.py::test_the_rest_client",

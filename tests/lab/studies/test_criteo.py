@@ -1,9 +1,13 @@
 """The paper's data: files in the real format are read, sampled and reduced."""
 
 import gzip
+import hashlib
 import math
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +116,7 @@ def refusal_of(path: Path) -> str:
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert refusal_of(tmp_path / "none.gz") == " does not exist"
+    assert refusal_of(tmp_path / "none.gz").startswith(" does not exist; Criteo publishes criteo_")
     with pytest.raises(FileError, match=r"none\.gz does not exist"):
         load_pools(tmp_path / "none.gz", cache=tmp_path)
     assert refusal_of(tmp_path) == " cannot be read (Is a directory)"
@@ -150,9 +154,14 @@ def test_a_file_without_rows_is_refused(tmp_path: Path, content: bytes, refusal:
 
 def test_missing_and_doubled_columns_are_named(tmp_path: Path, frame: pl.DataFrame) -> None:
     path = write_file(tmp_path / "x.gz", frame.drop("cat4", "click"))
-    assert refusal_of(path) == " lacks the columns click, cat4"
+    assert (
+        refusal_of(path)
+        == " lacks the columns click, cat4; criteo_attribution_dataset.tsv.gz has them"
+    )
     path = write_file(tmp_path / "x.gz", frame.rename({"campaign": "Campaign"}))
-    assert refusal_of(path) == " lacks the column campaign"
+    assert (
+        refusal_of(path) == " lacks the column campaign; criteo_attribution_dataset.tsv.gz has them"
+    )
     path = write_edited(tmp_path / "x.gz", frame, 1, "cat7", "cat1")
     assert refusal_of(path) == " has more than one column cat1"
 
@@ -302,7 +311,7 @@ def test_a_hit_has_the_same_bytes_and_leaves_the_file_alone(
     for dim in (3, 5):
         assert same(first[dim], again[dim])
         assert [type(a) for a in first[dim]] == [type(a) for a in again[dim]]
-    assert first[3].source == "data.tsv.gz"
+    assert first[3].source == "data.tsv.gz (not the published file)"
     assert first[3].rows == first[3].sampled == ROWS
 
 
@@ -405,3 +414,81 @@ def test_stand_in_data_is_labelled_in_results(
     assert (pools.source, pools.rows) == (STAND_IN, ROWS)
     monkeypatch.setattr(criteo, "generate_impressions", None)  # the second time, it is not called
     assert load_pools(None, (3,), cache=tmp_path / "cache")[3].source == STAND_IN
+
+
+# The published file
+
+
+HEADER = [
+    *("timestamp", "uid", "campaign", "conversion", "conversion_timestamp", "conversion_id"),
+    *("attribution", "click", "click_pos", "click_nb", "cost", "cpo", "time_since_last_click"),
+    *(f"cat{k}" for k in range(1, 10)),
+]
+PUBLISHED_ROWS = 16_468_027
+MEASURE = """if True:
+    import resource, sys
+    from windvane.lab.studies import criteo
+    criteo.CHUNK_BYTES, sampled = int(sys.argv[2]), int(sys.argv[3])
+    table, rows = criteo.sample_rows(criteo.read_impressions(sys.argv[1]), sampled, seed=1)
+    print(rows, len(table), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def write_published_format(path: Path, rows: int, block: int) -> Path:
+    """Write a file with all columns of the published one; the same block of rows comes again."""
+    frame = criteo.generate_impressions(seed=3, rows=block)
+    numbers = pl.int_range(block, eager=True)
+    others = {name: numbers for name in HEADER if name not in frame.columns}
+    table = frame.with_columns(**{**others, "cost": 1e-6 * numbers}).select(HEADER)
+    with open(path, "wb") as file:
+        file.write(gzip.compress("\t".join(HEADER).encode() + b"\n"))
+        whole = gzip.compress(table.write_csv(separator="\t", include_header=False).encode(), 1)
+        for _ in range(rows // block):
+            file.write(whole)
+        rest = table.head(rows % block).write_csv(separator="\t", include_header=False)
+        file.write(gzip.compress(rest.encode(), 1))
+    return path
+
+
+def measure_reading(path: Path, chunk: int, sampled: int) -> tuple[int, int, int]:
+    """The rows of a file, those that were sampled, and the largest memory in MiB."""
+    words = [sys.executable, "-c", MEASURE, str(path), str(chunk), str(sampled)]
+    output = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    rows, kept, peak = map(int, output.split())
+    return rows, kept, peak
+
+
+def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
+    """Rows that are not sampled would take 80 bytes each: 64 MB more in the longer file."""
+    short = write_published_format(tmp_path / "short.gz", 100_000, 50_000)
+    long = write_published_format(tmp_path / "long.gz", 900_000, 50_000)
+    first = measure_reading(short, 1 << 20, 5000)
+    second = measure_reading(long, 1 << 20, 5000)
+    assert (first[:2], second[:2]) == ((100_000, 5000), (900_000, 5000))
+    assert second[2] - first[2] < 25
+
+
+def test_a_file_of_the_published_size_is_read_in_bounded_memory(tmp_path: Path) -> None:
+    """As many rows and columns as the published file has, without the file."""
+    file = write_published_format(tmp_path / "whole.tsv.gz", PUBLISHED_ROWS, 500_000)
+    rows, kept, peak = measure_reading(file, criteo.CHUNK_BYTES, 200_000)
+    assert (rows, kept) == (PUBLISHED_ROWS, 200_000)
+    assert peak < 1000
+
+
+def test_only_the_published_file_has_no_note(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Size and checksum decide, not the name."""
+    whole = file.read_bytes()
+    monkeypatch.setattr(criteo, "PUBLISHED_BYTES", len(whole))
+    load = partial(load_pools, file, (3,), cache=tmp_path / "cache")
+    assert load()[3].source == "data.tsv.gz (not the published file)"
+    monkeypatch.setattr(criteo, "PUBLISHED_SHA256", hashlib.sha256(whole).hexdigest())
+    assert load()[3].source == "data.tsv.gz"
+
+
+def test_a_web_page_or_an_archive_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    for start in (b"<!DOCTYPE html>", b"PK\x03\x04", b"version https://git-lfs.github.com/spec/v1"):
+        (tmp_path / "x.gz").write_bytes(start + b"\n" * 100)
+        assert refusal_of(tmp_path / "x.gz").startswith(" is damaged or not gzip: Not a gzip")

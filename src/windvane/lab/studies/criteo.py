@@ -52,6 +52,11 @@ COLUMNS = ("click", *FEATURES)  # the columns that are needed
 POOL_ROWS = 10_000
 
 STAND_IN = "stand-in data (not Criteo)"
+PUBLISHED_NAME = "criteo_attribution_dataset.tsv.gz"
+PUBLISHED_BYTES = 653_015_824
+PUBLISHED_SHA256 = "94ac7a465564349bc7ba008602211d5990a3c53cc133abc0aadef61ea2391a98"
+PUBLISHED_AT = "https://huggingface.co/datasets/criteo/criteo-attribution-dataset"
+NOT_PUBLISHED = " (not the published file)"  # after the name of a file of another size or content
 CARDINALITY = {
     "campaign": 675,
     "cat1": 9,
@@ -98,7 +103,7 @@ class Pools(NamedTuple):
     sampled: int
     click_rate: float  # of the sampled rows
     repeated: bool  # a pool had to be drawn with replacement
-    source: str  # the file's name, or STAND_IN
+    source: str  # the file's name, with NOT_PUBLISHED if it is another file, or STAND_IN
 
 
 def load_pools(
@@ -141,7 +146,11 @@ def _identify(path: str | PathLike[str] | None) -> tuple[str, list[str | int]]:
         with open(path, "rb") as file:
             head = file.read(IDENTITY_BYTES)
             status = os.fstat(file.fileno())
-    name = Path(path).name
+            file.seek(0)
+            is_published = status.st_size == PUBLISHED_BYTES and (
+                hashlib.file_digest(file, "sha256").hexdigest() == PUBLISHED_SHA256
+            )
+    name = Path(path).name + ("" if is_published else NOT_PUBLISHED)
     return name, [name, status.st_size, status.st_mtime_ns, hashlib.sha256(head).hexdigest()]
 
 
@@ -152,7 +161,9 @@ def _explain_errors(path: str | PathLike[str]) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise FileError(f"{who} does not exist") from None
+        raise FileError(
+            f"{who} does not exist; Criteo publishes {PUBLISHED_NAME} at {PUBLISHED_AT}"
+        ) from None
     except EOFError:
         raise FileError(f"{who} is truncated: the gzip stream ends too early") from None
     except (gzip.BadGzipFile, zlib.error) as reason:
@@ -214,7 +225,8 @@ def _check_header(who: str, header: bytes) -> None:
         raise FileError(f"{who} is empty")
     names = header.decode("utf-8", "replace").rstrip("\r\n").split("\t")
     if missing := [name for name in COLUMNS if name not in names]:
-        raise FileError(f"{who} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}")
+        columns = f"column{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        raise FileError(f"{who} lacks the {columns}; {PUBLISHED_NAME} has them")
     if repeated := [name for name in COLUMNS if names.count(name) > 1]:
         raise FileError(f"{who} has more than one column {', '.join(repeated)}")
 
