@@ -20,8 +20,7 @@ from windvane.lab import worlds
 from windvane.lab.engines.game import Player
 from windvane.lab.experiments import Experiment, ExperimentResult, open_report, run_all
 from windvane.lab.studies import criteo, leaderboard, plan, reproduction
-from windvane.lab.studies.reproduction import compute_p_value
-from windvane.lab.studies.result import standard_error
+from windvane.lab.studies.result import compute_p_value, standard_error
 from windvane.lab.worlds.definition import World
 from windvane.laws import half_normal, posterior
 from windvane.policy import DEFAULT_EXPLORATION, DEFAULT_RIDGE, make_default_memory

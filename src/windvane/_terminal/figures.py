@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy.typing as npt
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -110,10 +111,11 @@ def freeze_layout(figure: Figure) -> None:
 
 
 def save_figure(figure: Figure, folder: Path, stem: str) -> list[Path]:
-    """Write the figure as PNG and as PDF, without a date, and return both paths."""
+    """Write the figure as PNG, PDF and SVG, without a date, and return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
+    metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
     for kind, entries in metadata.items():
-        with replace_file(folder / f"{stem}.{kind}") as draft:
+        # the salt gives the parts of an SVG file the same ids every time
+        with replace_file(folder / f"{stem}.{kind}") as draft, rc_context({"svg.hashsalt": stem}):
             figure.savefig(draft, format=kind, dpi=DPI, metadata=entries)
     return [folder / f"{stem}.{kind}" for kind in metadata]

@@ -68,7 +68,7 @@ def draw_regret(panels: Sequence[Panel], note: str = "") -> Figure:
     for place, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, place + 1)
         format_axes(axes, "round" if place + columns >= len(panels) else "", place % columns == 0)
-        axes.set_title(panel.title, **LABEL_LOOK, loc="left")
+        axes.set_title(panel.title or panel.world, **LABEL_LOOK, loc="left")
         _draw_panel(axes, panel, styles, (1 / (width - 1), 1 / height))
     look = {"handles": keys, "handlelength": 3.2, "columnspacing": 1.6}
     add_legend(figure, ceil(len(keys) / legend_lines), NORMAL_POINTS, **look)
@@ -248,16 +248,16 @@ def _draw_levels(axes: Axes, levels: Mapping[str, tuple[float, float]]) -> None:
 
 def draw_coverage(summary: pl.DataFrame, alpha: float) -> Figure:
     """Draw the shares of runs in which the truth was covered, and below the widths."""
-    drifts = summary["drift"].unique(maintain_order=True).to_list()
+    worlds = summary["world"].unique(maintain_order=True).to_list()
     estimators = summary["estimator"].unique(maintain_order=True).to_list()
     widest = max(summary["width"].to_list())
-    size = (1.6 + 1.75 * max(2, len(drifts)), 1.5 + 0.36 * len(estimators))
+    size = (1.6 + 1.75 * max(2, len(worlds)), 1.5 + 0.36 * len(estimators))
     figure = Figure(size, DPI, layout="constrained")
-    panels = figure.subplots(2, len(drifts), sharex="row", sharey=True, squeeze=False)
-    for place, drift in enumerate(drifts):
-        rows = summary.filter(pl.col("drift") == drift)
+    panels = figure.subplots(2, len(worlds), sharex="row", sharey=True, squeeze=False)
+    for place, world in enumerate(worlds):
+        rows = summary.filter(pl.col("world") == world)
         above, below = panels[:, place]
-        above.set_title(drift, **LABEL_LOOK, loc="left")
+        above.set_title(world, **LABEL_LOOK, loc="left")
         for axes in (above, below):
             _format_bars(axes, estimators)
         above.axvline(1 - alpha, color=LINE_COLOUR, lw=0.9, ls=(0, (4, 2)), zorder=1)
@@ -271,7 +271,7 @@ def draw_coverage(summary: pl.DataFrame, alpha: float) -> Figure:
         below.xaxis.set_major_locator(MaxNLocator(4, steps=TICK_STEPS))
         below.xaxis.set_major_formatter("{x:.10g}")
     labels = ("runs whose truth is covered, in %", "mean width at the last look")
-    for axes, label in zip(panels[:, len(drifts) // 2], labels, strict=True):
+    for axes, label in zip(panels[:, len(worlds) // 2], labels, strict=True):
         axes.set_xlabel(label, **LABEL_LOOK)
     keys = _make_keys(alpha)
     add_legend(figure, len(keys), SMALL_POINTS, handles=keys, columnspacing=1.6)

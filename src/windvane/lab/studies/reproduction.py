@@ -13,7 +13,6 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtr
 
 from windvane import validation
 from windvane._terminal.tables import Cell
@@ -23,8 +22,15 @@ from windvane.lab import worlds
 from windvane.lab.engines.game import Player
 from windvane.lab.experiments import Experiment, ExperimentResult, Report, open_report, run_all
 from windvane.lab.studies import criteo, plan
-from windvane.lab.studies.criteo import STAND_IN, Pools
-from windvane.lab.studies.result import Panel, PanelResult, count_noun, standard_error
+from windvane.lab.studies.criteo import NOT_PUBLISHED, STAND_IN, Pools
+from windvane.lab.studies.result import (
+    SIGNIFICANCE,
+    Panel,
+    PanelResult,
+    compute_p_value,
+    count_noun,
+    standard_error,
+)
 from windvane.laws import confidence, half_normal
 from windvane.memory import discount, keep, restart_at
 from windvane.theory import discount_for
@@ -43,7 +49,6 @@ SHORT_NAMES = {"parts": "Parts-RandLinUCB"}
 EARLY_ROUND = 5500  # a round soon after the change
 LATE_ROUND = 7000  # a round long after the change
 COLLAPSE_RATIO = 1.5  # a regret this many times the worst of the discounted policies is a collapse
-SIGNIFICANCE = 0.05
 NOT_WORSE = "D-RandLinUCB is not worse than D-LinTS"  # the claim that holds in a tie, too
 PUBLISHED: dict[PanelSize, tuple[int, ...]] = {  # end regrets, read from the figure to ±50
     (10, 10): (2000, 1870, 1850, 9950, 290),
@@ -59,12 +64,12 @@ PUBLISHED: dict[PanelSize, tuple[int, ...]] = {  # end regrets, read from the fi
 class Reproduction(PanelResult):
     """The result of `reproduce`.
 
-    `summary` has one row for each policy in each panel: panel (as "10x100", d × K), policy,
+    `summary` has one row for each policy in each panel: world (as "10x100", d × K), policy,
     end regret, standard error (of the end regret), at the change, at 5500, at 7000 (regret after
     so many rounds) and, under the protocol "released", published (the paper's end regret).
-    `claims` has one row for each claim of the paper in each panel: claim, panel, verdict
+    `claims` has one row for each claim of the paper in each panel: claim, world, verdict
     ("holds", "does not hold" or "undecided"), difference (negative if it favours the claim), p.
-    `curves` has one row for each recorded round of each replication: panel (its title), policy,
+    `curves` has one row for each recorded round of each replication: world, policy,
     replication, rounds, regret (cumulative).
     """
 
@@ -76,12 +81,12 @@ class Reproduction(PanelResult):
     claims: pl.DataFrame
 
     picture = "figure"
-    keys: ClassVar = {"summary": "panels", "claims": "claims"}
+    keys: ClassVar = {"summary": "results", "claims": "claims"}
 
     @property
     def note(self) -> str:
-        """Says that the data is not Criteo's, if that is so."""
-        return self.data if self.data == STAND_IN else ""
+        """Says that the data is not Criteo's published file, if that is so."""
+        return self.data if self.data == STAND_IN or self.data.endswith(NOT_PUBLISHED) else ""
 
     def describe(self) -> str:
         """Return one line that says what was played."""
@@ -119,7 +124,7 @@ def reproduce(
     with open_report(progress) as report:
         pools = criteo.load_pools(data, dims, protocol, seed, progress=report)
         experiments = {
-            panel_title(size): make_experiment(
+            name_world(size): make_experiment(
                 size, protocol, pools[size[0]], replications, seed, also
             )
             for size in sizes
@@ -131,7 +136,10 @@ def reproduce(
         rows += summarize(size, result, settings)
         claims += [claim._asdict() for claim in judge_claims(size, result, settings.change)]
     return Reproduction(
-        panels=tuple(Panel(title, each, (settings.change,)) for title, each in results.items()),
+        panels=tuple(
+            Panel(name, results[name], (settings.change,), panel_title(size))
+            for name, size in zip(results, sizes, strict=True)
+        ),
         protocol=protocol,
         data=pools[dims[0]].source,
         replications=replications,
@@ -185,6 +193,11 @@ def _parse_panel(word: str) -> PanelSize:
             return int(d), int(k)
     known = ",".join(f"{d}x{k}" for d, k in PANELS)
     raise SettingError(f"panels: {word!r} is none of {known}")
+
+
+def name_world(size: PanelSize) -> str:
+    """Return the name of the world of a panel, "10x100"."""
+    return f"{size[0]}x{size[1]}"
 
 
 def panel_title(size: PanelSize) -> str:
@@ -261,7 +274,7 @@ class Claim(NamedTuple):
     """A statement of the paper about its figure, judged on one panel."""
 
     claim: str
-    panel: str
+    world: str
     verdict: Verdict
     difference: float  # mean over replications, negative if it favours the claim
     p: float  # of a paired t-test
@@ -291,27 +304,14 @@ def _judge(claim: str, size: PanelSize, lower: Floats, upper: Floats) -> Claim:
     """Judge whether `lower` is below `upper`, in pairs of the same replication."""
     gap = lower - upper
     mean = float(gap.mean())
-    if gap.size < 2 or gap.std() == 0.0:
-        p = 0.0 if mean != 0.0 and gap.size > 1 else 1.0
-    else:
-        p = compute_p_value(gap)
+    p = compute_p_value(gap)
     significant = p < SIGNIFICANCE
     verdict: Verdict = "undecided"
     if (significant and mean < 0.0) or (claim == NOT_WORSE and not (significant and mean > 0.0)):
         verdict = "holds"
     elif significant:
         verdict = "does not hold"
-    return Claim(claim, f"{size[0]}x{size[1]}", verdict, mean, p)
-
-
-def compute_p_value(gap: Floats) -> float:
-    """The two-sided p of Student's t-test that the mean of a sample (n,) is 0.
-
-    The bits are those of `scipy.stats.ttest_1samp`, whose package takes long to import.
-    """
-    mean, freedom = np.mean(gap), gap.size - 1
-    variance = np.mean((gap - mean) ** 2) * (gap.size / freedom)
-    return float(2.0 * stdtr(freedom, -abs(mean / np.sqrt(variance / gap.size))))
+    return Claim(claim, name_world(size), verdict, mean, p)
 
 
 def summarize(
@@ -326,7 +326,7 @@ def summarize(
         end = result.regret[p, :, -1]
         rows.append(
             {
-                "panel": f"{size[0]}x{size[1]}",
+                "world": name_world(size),
                 "policy": name,
                 "end regret": float(end.mean()),
                 "standard error": standard_error(end),

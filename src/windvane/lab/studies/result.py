@@ -1,32 +1,42 @@
-"""What every study returns: its numbers as polars frames, a figure, and the files of both."""
+"""What every study returns: its numbers as polars frames, a figure, and the files of both.
+
+Every file of numbers has the settings with the seed and the versions of what computed them.
+"""
 
 import base64
 import html
 import json
 import math
+import platform
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from importlib.metadata import version
 from io import BytesIO
+from itertools import combinations
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
+from scipy.special import stdtr
 
 from windvane._terminal.tables import Cell, format_cell, format_table
-from windvane.errors import FileError
+from windvane.errors import FileError, SettingError
 from windvane.lab.experiments import ExperimentResult
 from windvane.persistence import check_regular, read_small_file, replace_file
 from windvane.types import Floats
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 CSS_PIXELS_PER_INCH = 96
 MAX_JSON_BYTES = 1 << 28  # of the settings and tables
+VERSIONED = ("windvane", "numpy", "numba", "scipy", "polars")
+SIGNIFICANCE = 0.05
 UNREADABLE = (  # the errors of a folder that holds no result
     *(OSError, ValueError, LookupError, TypeError, RecursionError),
     pl.exceptions.PolarsError,
@@ -91,17 +101,40 @@ class StudyResult(ABC):
         """Write numbers and pictures to a folder, and return the paths of the pictures."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
-        with replace_file(target / self.file) as draft:
-            text = json.dumps(self.to_document(), indent=2, ensure_ascii=False)
-            draft.write_text(text + "\n", "utf-8")
+        versions = ", ".join(f"{name} {number}" for name, number in find_versions().items())
+        origin = f"{type(self).__name__}: {self.describe()}; {versions}"
+        document = {**self.to_document(), "versions": find_versions()}
+        texts = {
+            self.file: json.dumps(document, indent=2, ensure_ascii=False),
+            "tables.md": f"<!-- {origin} -->\n\n{self.to_markdown()}",
+            "tables.tex": f"% {origin}\n{self.to_latex()}",
+        }
+        for name, text in texts.items():
+            with replace_file(target / name) as draft:
+                draft.write_text(text + "\n", "utf-8")
         for name in self.long_frames:
             # As open files: Polars takes no path that is not UTF-8.
             with replace_file(target / f"{name}.parquet") as draft, open(draft, "wb") as file:
-                getattr(self, name).write_parquet(file)
+                getattr(self, name).write_parquet(file, metadata={"windvane": origin})
         return self.save_figure(target)
 
+    def to_pandas(self, name: str = "") -> "pd.DataFrame":
+        """Return a frame, by default the first table, as one of pandas, which must be installed."""
+        import pandas as pd
+
+        frame: pl.DataFrame = getattr(self, name or next(iter(self.keys)))
+        return pd.DataFrame(frame.to_dict(as_series=False))
+
+    def to_markdown(self) -> str:
+        """Return the tables in Markdown, as `print` rounds them."""
+        return "\n\n".join(format_markdown(frame) for frame in self.tables.values())
+
+    def to_latex(self) -> str:
+        """Return the tables in LaTeX, as `print` rounds them, with rules of booktabs."""
+        return "\n\n".join(format_latex(frame) for frame in self.tables.values())
+
     def save_figure(self, folder: str | PathLike[str]) -> list[Path]:
-        """Write the figure as PNG and as PDF to a folder, and return both paths."""
+        """Write the figure as PNG, PDF and SVG to a folder, and return the paths."""
         from windvane._terminal.figures import save_figure
 
         return save_figure(self.figure(), Path(folder), self.picture)
@@ -139,9 +172,10 @@ class StudyResult(ABC):
 class Panel(NamedTuple):
     """The regret curves of one world, and the rounds at which that world changes."""
 
-    title: str
+    world: str
     result: ExperimentResult
     changes: tuple[int, ...] = ()
+    title: str = ""  # above the panel; without one, the name of the world
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -160,8 +194,8 @@ class PanelResult(StudyResult):
 
     @cached_property
     def curves(self) -> pl.DataFrame:
-        """The regret of every replication: panel, policy, replication, rounds, regret."""
-        return pl.concat([_to_frame(panel) for panel in self.panels])
+        """The regret of every replication: world, policy, replication, rounds, regret."""
+        return pl.concat([list_curves(panel) for panel in self.panels])
 
     def figure(self) -> "Figure":
         """Draw regret over rounds: mean and 10–90 % band of every policy, one panel a world."""
@@ -169,9 +203,23 @@ class PanelResult(StudyResult):
 
         return draw_regret(self.panels, self.note)
 
+    def compare(self, reference: str = "") -> pl.DataFrame:
+        """Test in pairs of the same replication whether policies differ in their end regret.
+
+        All policies are compared with the reference, or without one all pairs with each other. The
+        frame has world, policy, reference, difference (of the mean end regrets), standard error,
+        p (of Student's t-test, two-sided), p Holm (corrected for all rows, by Holm), and verdict:
+        better, worse or undecided, by p Holm at 5 %.
+        """
+        ends = {panel.world: panel.result.regret[:, :, -1] for panel in self.panels}
+        return compare_policies(self.panels[0].result.names, ends, reference)
+
     def to_document(self) -> dict[str, Any]:
         """Return what the JSON file holds: also what the figure needs."""
-        drawn = [{"title": panel.title, "changes": list(panel.changes)} for panel in self.panels]
+        drawn = [
+            {"world": panel.world, "title": panel.title, "changes": list(panel.changes)}
+            for panel in self.panels
+        ]
         return {**self.to_dict(), "note": self.note, "kind": self.picture, "drawn": drawn}
 
     @classmethod
@@ -179,16 +227,16 @@ class PanelResult(StudyResult):
         """Return the attributes of the result, with panels instead of one frame of curves."""
         values = super().read_fields(document, folder)
         curves = values.pop("curves")
-        panels = [_from_frame(curves, each["title"], each["changes"]) for each in document["drawn"]]
+        panels = [_from_frame(curves, **each) for each in document["drawn"]]
         return {**values, "panels": tuple(panels)}
 
 
-def _to_frame(panel: Panel) -> pl.DataFrame:
+def list_curves(panel: Panel) -> pl.DataFrame:
     """Return every curve in long form."""
     players, replications, marks = panel.result.regret.shape
     return pl.DataFrame(
         {
-            "panel": [panel.title] * panel.result.regret.size,
+            "world": [panel.world] * panel.result.regret.size,
             "policy": np.repeat(np.array(panel.result.names), replications * marks),
             "replication": np.tile(np.repeat(np.arange(replications), marks), players),
             "rounds": np.tile(panel.result.marks, players * replications),
@@ -197,12 +245,12 @@ def _to_frame(panel: Panel) -> pl.DataFrame:
     )
 
 
-def _from_frame(frame: pl.DataFrame, title: str, changes: Sequence[int]) -> Panel:
-    rows = frame.filter(pl.col("panel") == title)
+def _from_frame(frame: pl.DataFrame, world: str, changes: Sequence[int], title: str) -> Panel:
+    rows = frame.filter(pl.col("world") == world)
     names = tuple(rows["policy"].unique(maintain_order=True))
     marks = rows["rounds"].unique().sort().to_numpy()
     regret = rows["regret"].to_numpy().reshape(len(names), -1, marks.size)
-    return Panel(title, ExperimentResult(names, marks, regret), tuple(changes))
+    return Panel(world, ExperimentResult(names, marks, regret), tuple(changes), title)
 
 
 def load(folder: str | PathLike[str]) -> StudyResult:
@@ -247,6 +295,93 @@ def standard_error(values: Floats) -> float:
     return float(values.std(ddof=1) / math.sqrt(values.size)) if values.size > 1 else 0.0
 
 
+def find_versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that compute."""
+    return {"python": platform.python_version(), **{name: version(name) for name in VERSIONED}}
+
+
+def compare_policies(
+    names: Sequence[str], ends: Mapping[str, Floats], reference: str = ""
+) -> pl.DataFrame:
+    """Compare the numbers (policies, replications) of each world in pairs, as `compare` says."""
+    if reference and reference not in names:
+        raise SettingError(f"compare: the reference must have played, got {reference!r}")
+    if min(each.shape[1] for each in ends.values()) < 2:
+        raise SettingError("compare: at least two replications are needed, got one")
+    others = [(name, reference) for name in names if name != reference]
+    rows = []
+    for world, each in ends.items():
+        for pair in others if reference else combinations(names, 2):
+            gap = each[names.index(pair[0])] - each[names.index(pair[1])]
+            rows.append((world, *pair, gap.mean(), standard_error(gap), compute_p_value(gap)))
+    columns = ["world", "policy", "reference", "difference", "standard error", "p"]
+    frame = pl.DataFrame(rows, columns, orient="row")
+    sign = pl.when(pl.col("difference") < 0).then(pl.lit("better")).otherwise(pl.lit("worse"))
+    is_clear = pl.col("p Holm") < SIGNIFICANCE
+    verdict = pl.when(is_clear).then(sign).otherwise(pl.lit("undecided")).alias("verdict")
+    corrected = pl.Series("p Holm", correct_by_holm(frame["p"].to_list()))
+    return frame.with_columns(corrected).with_columns(verdict)
+
+
+def compute_p_value(gap: Floats) -> float:
+    """The two-sided p of Student's t-test that the mean of a sample (n,) is 0.
+
+    The bits are those of `scipy.stats.ttest_1samp`, whose package takes long to import. Of equal
+    numbers, p is 0 or, if they are 0, 1.
+    """
+    if gap.size < 2 or gap.std() == 0.0:
+        return 0.0 if gap.any() and gap.size > 1 else 1.0
+    mean, freedom = np.mean(gap), gap.size - 1
+    variance = np.mean((gap - mean) ** 2) * (gap.size / freedom)
+    return float(2.0 * stdtr(freedom, -abs(mean / np.sqrt(variance / gap.size))))
+
+
+def correct_by_holm(values: Sequence[float]) -> list[float]:
+    """Correct p-values for their number m: p₍ᵢ₎ ← max over j ≤ i of min(1, (m − j + 1)·p₍ⱼ₎).
+
+    >>> correct_by_holm([0.04, 0.01, 0.5])
+    [0.08, 0.03, 0.5]
+    """
+    order = np.argsort(values, kind="stable")
+    scaled = np.minimum(1.0, np.array(values)[order] * np.arange(len(values), 0, -1))
+    corrected = np.empty(len(values))
+    corrected[order] = np.maximum.accumulate(scaled)
+    return corrected.tolist()
+
+
+def format_markdown(frame: pl.DataFrame) -> str:
+    """Return a frame as a table in Markdown, with the same numbers as `format_text`."""
+    rule = ["---" if kind == pl.String else "---:" for kind in frame.dtypes]
+    lines = [frame.columns, rule, *_list_cells(frame)]
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def format_latex(frame: pl.DataFrame) -> str:
+    """Return a frame as a table in LaTeX, with the same numbers as `format_text`."""
+    columns = "".join("l" if kind == pl.String else "r" for kind in frame.dtypes)
+    cells = [
+        [_escape_latex(cell) for cell in line] for line in (frame.columns, *_list_cells(frame))
+    ]
+    head, *rows = [" & ".join(line) + r" \\" for line in cells]
+    start, end = (rf"\{word}{{tabular}}" for word in ("begin", "end"))
+    return "\n".join(
+        [f"{start}{{{columns}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule", end]
+    )
+
+
+def _escape_latex(text: str) -> str:
+    """Return a text whose special characters LaTeX prints as they are."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    signs = {"±": r"$\pm$", "γ": r"$\gamma$", "−": "$-$"}
+    escapes = special | signs | {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    return "".join(escapes.get(sign, sign) for sign in text)
+
+
+def _list_cells(frame: pl.DataFrame) -> list[list[str]]:
+    return [[format_cell(cell) for cell in row.values()] for row in _round_rows(frame)]
+
+
 def format_text(frame: pl.DataFrame) -> str:
     """Return a frame as an aligned table, with rounded numbers."""
     return format_table(_round_rows(frame))
@@ -284,4 +419,4 @@ def _round(name: str, value: Cell) -> Cell:
         return value
     if abs(value) >= 100:
         return round(value)
-    return float(f"{value:.2g}") if name == "p" else round(value, 6)
+    return float(f"{value:.2g}") if name in ("p", "p Holm") else round(value, 6)

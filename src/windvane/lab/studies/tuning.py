@@ -43,6 +43,8 @@ class Tuning(StudyResult):
 
     world: str  # the text of the world
     exploration: str
+    replications: int
+    seed: int
     table: pl.DataFrame
 
     file = "tuning.json"
@@ -57,7 +59,7 @@ class Tuning(StudyResult):
     def describe(self) -> str:
         """Return one line that says what was played."""
         fixed = count_noun(self.table[self.axis].count(), "value")
-        return f"{fixed} of {self.axis}, {self.exploration}, {self.world}"
+        return f"{fixed} of {self.axis}, {self.exploration}, {self.world}, seed {self.seed}"
 
     def figure(self) -> "Figure":
         """Draw the end regret over the parameter, with the special choices marked."""
@@ -107,7 +109,8 @@ def tune(
     with open_report(progress) as report:
         experiments = {"tuning": search.experiment(replications, seed)}
         result = run_all(experiments, report, checkpoint)["tuning"]
-    return Tuning(repr(place), str(exploration), pl.DataFrame(search.summarize(result)))
+    table = pl.DataFrame(search.summarize(result))
+    return Tuning(repr(place), str(exploration), replications, seed, table)
 
 
 class Search(NamedTuple):
