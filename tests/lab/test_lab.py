@@ -52,7 +52,9 @@ def leaderboard() -> lab.Leaderboard:
     rows = [(1, "good", 16.2, 1.0, 12.3, 20.0), (2, "at random", 100.0, 2.0, 100.0, 100.0)]
     columns = ["rank", "policy", "score %", "±", "abrupt", "ads"]
     standings = pl.DataFrame(rows, columns, orient="row")
-    return lab.Leaderboard(2, 1, "stand-in data (not Criteo)", standings)
+    columns = ["world", "policy", "replication", "regret", "share %"]
+    shares = pl.DataFrame([("ads", "good", 0, 2.0, 20.0)], columns, orient="row")
+    return lab.Leaderboard(2, 1, "stand-in data (not Criteo)", standings, shares)
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +70,16 @@ def result(request: pytest.FixtureRequest) -> lab.StudyResult:
     return study
 
 
+def list_files(picture: str) -> list[str]:
+    return [f"{picture}.{kind}" for kind in ("png", "pdf", "svg")] + ["tables.md", "tables.tex"]
+
+
 FILES = {
-    "Simulation": {"curves.parquet", "summary.json", "curves.png", "curves.pdf"},
-    "Reproduction": {"curves.parquet", "summary.json", "figure.png", "figure.pdf"},
-    "Tuning": {"tuning.json", "tuning.png", "tuning.pdf"},
-    "Leaderboard": {"leaderboard.json", "leaderboard.png", "leaderboard.pdf"},
-    "Coverage": {"coverage.json", "intervals.parquet", "coverage.png", "coverage.pdf"},
+    "Simulation": {"curves.parquet", "summary.json", *list_files("curves")},
+    "Reproduction": {"curves.parquet", "summary.json", *list_files("figure")},
+    "Tuning": {"tuning.json", *list_files("tuning")},
+    "Leaderboard": {"leaderboard.json", "shares.parquet", *list_files("leaderboard")},
+    "Coverage": {"coverage.json", "intervals.parquet", *list_files("coverage")},
 }
 
 
@@ -152,23 +158,23 @@ def test_frames_have_the_documented_columns(
     reproduction: lab.Reproduction,
     coverage: lab.Coverage,
 ) -> None:
-    curves = ["panel", "policy", "replication", "rounds", "regret"]
+    curves = ["world", "policy", "replication", "rounds", "regret"]
     summary = ["world", "policy", "end regret", "standard error", "half-way"]
     assert simulation.summary.columns == summary
     assert simulation.curves.columns == reproduction.curves.columns == curves
     tried = ["window w", "end regret", "standard error", "to the best", "choice"]
     assert tuning.table.columns == tried
     assert reproduction.summary.columns == [
-        *("panel", "policy", "end regret", "standard error"),
+        *("world", "policy", "end regret", "standard error"),
         *("at the change", "at 5500", "at 7000", "published"),
     ]
-    assert reproduction.claims.columns == ["claim", "panel", "verdict", "difference", "p"]
+    assert reproduction.claims.columns == ["claim", "world", "verdict", "difference", "p"]
     assert coverage.summary.columns == [
-        *("drift", "estimator", "every look", "standard error"),
+        *("world", "estimator", "every look", "standard error"),
         *("last look", "width", "bias", "rms error"),
     ]
     assert coverage.intervals.columns == [
-        *("drift", "policy", "estimator", "replication", "look"),
+        *("world", "policy", "estimator", "replication", "look"),
         *("truth", "value", "low", "high"),
     ]
 
@@ -261,7 +267,7 @@ def test_mistakes_are_refused(tmp_path: Path) -> None:
         (play, {"plan": PLAN}, "either a plan or worlds and policies, got both"),
         (play, {"policies": []}, "at least one policy must be given"),
         (play, {"worlds": 3}, "worlds must be a world or worlds by name, got 3"),
-        (play, {"policies": [3]}, "a policy must be a name, a table or"),
+        (play, {"policies": [3]}, "a policy must be a name, a table, "),
         (play, {"policies": "discount * thompson"}, r"such as 'discount.* got 'discount \* thomp"),
         (play, {"replications": 0}, "replications must be a whole number >= 1, got 0"),
         (lab.tune, {"points": 2}, "points must be a whole number >= 3, got 2"),

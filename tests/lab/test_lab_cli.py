@@ -47,7 +47,7 @@ def test_reproduce_writes_picture_curves_and_summary(tmp_path: Path, run_lab: Ru
     assert (out / "figure.pdf").read_bytes()[:4] == b"%PDF"
     summary = json.loads((out / "summary.json").read_text())
     assert summary["data"] == summary["note"] == criteo.STAND_IN
-    assert [row["policy"] for row in summary["panels"]] == list(reproduction.POLICIES)
+    assert [row["policy"] for row in summary["results"]] == list(reproduction.POLICIES)
     assert not (out / "chunks").exists()
     before = (out / "figure.png").read_bytes()
     (out / "figure.png").unlink()

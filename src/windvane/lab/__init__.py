@@ -5,7 +5,7 @@
 | `reproduce`   | `windvane reproduce`   | `Reproduction` | `summary`, `claims`, `curves`   |
 | `simulate`    | `windvane simulate`    | `Simulation`   | `summary`, `curves`             |
 | `tune`        | `windvane tune`        | `Tuning`       | `table`                         |
-| `leaderboard` | `windvane leaderboard` | `Leaderboard`  | `standings`                     |
+| `leaderboard` | `windvane leaderboard` | `Leaderboard`  | `standings`, `shares`           |
 | `coverage`    | `windvane coverage`    | `Coverage`     | `summary`, `intervals`          |
 
 Each result holds its numbers as polars frames, draws a matplotlib figure with `figure()`, writes

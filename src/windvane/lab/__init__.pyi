@@ -17,5 +17,7 @@ from .studies.simulation import Simulation as Simulation
 from .studies.simulation import simulate as simulate
 from .studies.tuning import Tuning as Tuning
 from .studies.tuning import tune as tune
+from .worlds.data import read_world as read_world
+from .worlds.data import world_from_frame as world_from_frame
 
 __all__: list[str]

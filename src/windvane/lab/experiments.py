@@ -178,7 +178,7 @@ def play_chunk(chunk: Chunk) -> Floats:
             draws.append(draw)
         for p, player in enumerate(experiment.players):
             if p not in together:
-                engine = select_engine(player, experiment.world)
+                engine = select_engine(player, experiment.world, r)
                 curves[p, r - chunk.first] = engine(draw, keys[-1], marks)
     for p in together:
         curves[p] = replay_side_by_side(experiment.players[p], draws, keys, marks)

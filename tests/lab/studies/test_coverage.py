@@ -54,7 +54,7 @@ def test_sequences_cover_at_every_look_under_every_drift(result: lab.Coverage) -
     sequences = result.summary.filter(
         pl.col("estimator").is_in([SEQUENCE, MODEL_SEQUENCE, GAIN_SEQUENCE])
     )
-    assert sequences["drift"].n_unique() == 5
+    assert sequences["world"].n_unique() == 5
     lowest = sequences["every look"] + ERRORS * sequences["standard error"]
     assert (lowest >= 0.95).all()
     assert max(sequences["width"].to_list()) < 0.8  # an interval of all rewards also covers
@@ -91,11 +91,11 @@ def test_the_summary_counts_the_intervals(result: lab.Coverage) -> None:
     covered = result.intervals.with_columns(
         covered=(pl.col("low") <= pl.col("truth")) & (pl.col("truth") <= pl.col("high"))
     )
-    runs = covered.group_by("drift", "estimator", "replication", "policy").agg(
+    runs = covered.group_by("world", "estimator", "replication", "policy").agg(
         every=pl.col("covered").all(), last=pl.col("covered").sort_by("look").last()
     )
-    expected = runs.group_by("drift", "estimator").agg(pl.mean("every"), pl.mean("last"))
-    joined = result.summary.join(expected, on=["drift", "estimator"])
+    expected = runs.group_by("world", "estimator").agg(pl.mean("every"), pl.mean("last"))
+    joined = result.summary.join(expected, on=["world", "estimator"])
     assert joined.height == result.summary.height == 5 * len(ESTIMATORS)
     np.testing.assert_allclose(joined["every look"], joined["every"])
     np.testing.assert_allclose(joined["last look"], joined["last"])
@@ -109,7 +109,7 @@ def test_a_row_of_the_summary_by_hand() -> None:
     row, empty = summarize("still", numbers)[:2]
     assert row == pytest.approx(
         {
-            "drift": "still",
+            "world": "still",
             "estimator": ESTIMATORS[0],
             "every look": 0.5,
             "standard error": 0.5,
@@ -142,7 +142,7 @@ def test_command_and_library_give_the_same_result(
         seed=9,
     )
     assert lab.load(out) == expected
-    assert printed["pictures"] == [str(out / "coverage.png"), str(out / "coverage.pdf")]
+    assert printed["pictures"] == [str(out / f"coverage.{kind}") for kind in ("png", "pdf", "svg")]
     assert printed["results"] == expected.summary.to_dicts()
     assert list(printed["worlds"]) == drifts
     assert (printed["policy"], printed["alpha"]) == ("D-RandLinUCB", 0.1)

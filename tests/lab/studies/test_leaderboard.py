@@ -20,7 +20,7 @@ def test_standings_rank_by_the_mean_share_of_the_regret_at_random() -> None:
         names, marks, np.array([[[10.0], [30.0]], [[50.0], [70.0]], [[90.0], [110.0]]])
     )
     two = ExperimentResult(names, marks, np.array([[[1.0], [1.0]], [[5.0], [3.0]], [[8.0], [2.0]]]))
-    standings = leaderboard.rank_policies({"one": one, "two": two})
+    standings = leaderboard.rank_policies(leaderboard.share_regret({"one": one, "two": two}))
     assert standings.columns == ["rank", "policy", "score %", "±", "one", "two"]
     good, poor, chance = standings.rows()
     each = np.array([(0.1 + 0.2) / 2, (0.3 + 0.2) / 2])

@@ -4,7 +4,7 @@ In every round an engine calls `has_new_arms` and `open_round`, its own way to c
 `realize_reward` and its own way to learn.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,16 @@ compute_mean = compiled(draws.compute_mean)
 realize_reward = compiled(draws.realize_reward)
 
 
+class OwnPolicy(NamedTuple):
+    """A policy of the user."""
+
+    source: Any  # a class or a factory, or an instance that is copied
+    identity: str  # the same text only for the same code
+
+    def __repr__(self) -> str:
+        return self.identity
+
+
 class Player(NamedTuple):
     """A policy as an experiment describes it."""
 
@@ -42,6 +52,7 @@ class Player(NamedTuple):
     any_first: int = 0  # first rounds, in which any arm is chosen uniformly at random
     adaptation: Adaptation | None = None  # if the policy selects its memory while it plays
     link: str = ""  # of a generalized policy; `exploration` is then perturbed_history
+    own: OwnPolicy | None = None  # instead of all parts above
 
 
 class RoundArms(NamedTuple):
@@ -65,9 +76,13 @@ class Game(NamedTuple):
 def open_game(player: Player, draw: Draw, key: int) -> Game:
     """Prepare a replication before its first round, in the smallest space that contains it."""
     draw = reduce_dimension(draw)
+    return Game(draw, make_offer(draw), np.empty(draw.rounds), key, player.any_first)
+
+
+def make_offer(draw: Draw) -> RoundArms:
+    """Make room for the arms of a round; `open_round` never writes to blocks that stay 0."""
     count = draw.picks.shape[1]
-    offer = RoundArms(np.empty((count, draw.dim)), np.empty(count), np.empty(count))
-    return Game(draw, offer, np.empty(draw.rounds), key, player.any_first)
+    return RoundArms(np.zeros((count, draw.dim)), np.empty(count), np.empty(count))
 
 
 def make_arrays(
@@ -113,14 +128,19 @@ def has_new_arms(draw: Draw, t: int) -> bool:
 @compiled
 def open_round(draw: Draw, offer: RoundArms, t: int) -> float:
     """Write the arms of round t and their mean rewards to `offer`; return the largest mean."""
+    width = draw.arms.shape[1]
     if t == 0 or draw.picks.shape[0] > 1:
         for k in range(offer.means.size):
-            copy_vector(draw.arms[draw.picks[t, k]], offer.arms[k])
+            start = k * width if width < offer.arms.shape[1] else 0
+            copy_vector(draw.arms[draw.picks[t, k]], offer.arms[k, start : start + width])
             offer.squared_norms[k] = dot(offer.arms[k], offer.arms[k])
     theta = draw.theta[draw.era[t]]
     best = -np.inf
     for k in range(offer.means.size):
-        offer.means[k] = compute_mean(draw, dot(offer.arms[k], theta))
+        if draw.table.size > 0:
+            offer.means[k] = draw.table[t, k]
+        else:
+            offer.means[k] = compute_mean(draw, dot(offer.arms[k], theta))
         best = max(best, offer.means[k])
     return best
 

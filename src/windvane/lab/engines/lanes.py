@@ -214,7 +214,7 @@ class LaneBelief(NamedTuple):
 
 def can_play_side_by_side(player: Player, draw: Draw) -> bool:
     """Whether this engine plays the player in a world with such draws."""
-    if player.adaptation or player.link or len(draw.picks) > 1:
+    if player.own or player.adaptation or player.link or len(draw.picks) > 1:
         return False
     count, ratio = draw.picks.shape[1], draw.arm_norm**2 / player.ridge
     if count * min(count, draw.dim) > MOST_NUMBERS or ratio > LARGEST_RATIO:
@@ -301,6 +301,8 @@ def view_draw(game: Replications, lane: int) -> Draw:
         game.lines[lane, 0],
         game.lines[lane, 1],
         game.draws.link,
+        game.draws.table,  # empty, as is the next one
+        game.draws.logged,
     )
 
 

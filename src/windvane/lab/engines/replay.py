@@ -1,7 +1,8 @@
 """The engines: each plays a whole replication, in compiled code with the kernels of the policies.
 
-An action set has no list of arms and is played in Python. If the arms stay the same, their widths
-follow each rank-one update instead of being recomputed.
+An action set has no list of arms and is played in Python; so are logs, and policies of your own
+(`own`). If the arms stay the same, their widths follow each rank-one update instead of being
+recomputed.
 
 A policy may also log its decisions with the probabilities of all arms. Rewards are then 0 or 1,
 with the mean ½ + ⟨x, θ_t⟩/(2SL). The policy learns 2r − 1, whose mean is linear in x, and predicts
@@ -70,6 +71,7 @@ from windvane.lab.engines.game import (
     open_round,
     realize_reward,
 )
+from windvane.lab.engines.own import ChooserSeat, log_in_python, replay_in_python, take_seat
 from windvane.lab.worlds import draw as draws
 from windvane.lab.worlds.definition import World
 from windvane.lab.worlds.draw import Draw, Marks
@@ -80,8 +82,12 @@ from windvane.sets import ActionSet
 from windvane.types import Floats, Places, Records
 
 
-def select_engine(player: Player, world: World) -> Callable[[Draw, int, Marks], Floats]:
+def select_engine(
+    player: Player, world: World, replication: int = 0
+) -> Callable[[Draw, int, Marks], Floats]:
     """Return the function that plays one replication and returns the regret at the marks."""
+    if player.own or world.is_log:
+        return partial(replay_as_object, player, world.horizon, replication)
     if actions := world.action_set:
         return partial(replay_on, actions, player)
     if player.adaptation:
@@ -89,6 +95,17 @@ def select_engine(player: Player, world: World) -> Callable[[Draw, int, Marks], 
     if player.link:
         return partial(replay_generalized, player)
     return partial(replay, player)
+
+
+def replay_as_object(
+    player: Player, horizon: int, replication: int, draw: Draw, key: int, marks: Marks
+) -> Floats:
+    """Play one replication with an object in Python, the user's or a policy of Windvane."""
+    if player.own:
+        seat = take_seat(player, draw, horizon, key)
+    else:
+        seat = ChooserSeat(player.name, make_policy(player, draw.dim, key), draw, key)
+    return replay_in_python(player, seat, horizon, replication, draw, marks)
 
 
 def replay_on(actions: ActionSet, player: Player, draw: Draw, key: int, marks: Marks) -> Floats:
@@ -195,10 +212,12 @@ class DecisionLog(NamedTuple):
     means: Floats  # (T, K) the true mean rewards
 
 
-def log_decisions(player: Player, draw: Draw, key: int) -> DecisionLog:
+def log_decisions(player: Player, draw: Draw, key: int, replication: int = 0) -> DecisionLog:
     """Play one replication with binary rewards, and return its decisions."""
     if not draw.binary:
         raise SettingError("log_decisions: rewards must be 0 or 1")
+    if player.own:
+        return DecisionLog(*log_in_python(player, draw, key, replication))
     if player.adaptation or player.link or player.memory.link:
         raise SettingError(f"log_decisions: {player.name} must be a memory and an exploration")
     game = open_game(player, draw, key)

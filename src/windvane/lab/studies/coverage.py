@@ -53,7 +53,7 @@ from windvane.evaluation.estimates.recent_value import RecentSums
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.replay import DecisionLog, log_decisions
 from windvane.lab.experiments import Report, make_counter, open_report, run_on_threads
-from windvane.lab.studies.plan import Plan, make_plan, make_player
+from windvane.lab.studies.plan import Plan, PolicySpec, make_plan, make_player
 from windvane.lab.studies.result import StudyResult, count_noun, standard_error
 from windvane.lab.worlds import World
 from windvane.lab.worlds.draw import Draw
@@ -85,11 +85,11 @@ class Coverage(StudyResult):
     """The result of `coverage`.
 
     `summary` has one row for each estimator under each drift, over all replications and judged
-    policies: drift, estimator, every look (the share of runs in which the interval contained the
-    truth at every look), standard error (of this share), last look (the share at the last look),
-    width (mean, at the last look), bias and rms error (of the value, at the last look; null for a
-    confidence sequence, which has no value).
-    `intervals` has one row for each look: drift, policy, estimator, replication, look (decisions so
+    policies: world (by its drift), estimator, every look (the share of runs in which the interval
+    contained the truth at every look), standard error (of this share), last look (the share at the
+    last look), width (mean, at the last look), bias and rms error (of the value, at the last look;
+    null for a confidence sequence, which has no value).
+    `intervals` has one row for each look: world, policy, estimator, replication, look (decisions so
     far), truth, value, low, high.
     """
 
@@ -131,7 +131,7 @@ def coverage(
     drifts: str | Sequence[str] | None = None,
     *,
     actions: str = "fixed()",
-    policy: str = LOGGING_POLICY,
+    policy: PolicySpec = LOGGING_POLICY,
     floor: float = 0.2,
     looks: int = 12,
     alpha: float = 0.05,
@@ -143,7 +143,8 @@ def coverage(
     `drifts` are texts such as "walk(100.0)"; the default is one of every kind. `actions` is
     "fixed()" or "fresh()". `policy` logs the decisions: a name of the literature or a text
     "MEMORY * EXPLORATION" with the exploration randomized(normal(...)) or
-    randomized(half_normal(...)); with probability `floor` it chooses any arm. An estimator is
+    randomized(half_normal(...)), or a policy of your own, as in `simulate`; with probability
+    `floor` any arm is chosen instead. An estimator is
     looked at `looks` times, from 100 decisions to the horizon, evenly spaced on a log scale.
     Intervals may miss with probability `alpha`. Rewards are 0 or 1. `progress` is that of
     `simulate`.
@@ -174,7 +175,7 @@ def coverage(
         numbers = play_all(runs, replications, report)
     return Coverage(
         worlds={name: repr(world) for name, world in plan.worlds.items()},
-        policy=policy,
+        policy=next(iter(runs.values())).player.name,
         floor=float(floor),
         alpha=alpha,
         replications=replications,
@@ -187,7 +188,7 @@ def coverage(
     )
 
 
-def summarize(drift: str, numbers: Floats) -> list[dict[str, Cell]]:
+def summarize(world: str, numbers: Floats) -> list[dict[str, Cell]]:
     """Return one row for each estimator, from (estimators, R, P, looks, 4) numbers.
 
     An interval that could not be computed counts as one that misses.
@@ -201,7 +202,7 @@ def summarize(drift: str, numbers: Floats) -> list[dict[str, Cell]]:
         has_value = bool(np.isfinite(errors).all())
         rows.append(
             {
-                "drift": drift,
+                "world": world,
                 "estimator": name,
                 "every look": float(every_look.mean()),
                 "standard error": standard_error(every_look),
@@ -215,7 +216,7 @@ def summarize(drift: str, numbers: Floats) -> list[dict[str, Cell]]:
 
 
 def _plan_logs(
-    sizes: Mapping[str, int], drifts: Mapping[str, str], actions: str, policy: str
+    sizes: Mapping[str, int], drifts: Mapping[str, str], actions: str, policy: PolicySpec
 ) -> Plan:
     """Plan one world with clicks for each drift, and the policy that logs in all of them."""
     settings = {**sizes, "actions": actions, "reward": "bernoulli()"}
@@ -242,7 +243,7 @@ def _name_drifts(drifts: str | Sequence[str] | None, horizon: int) -> dict[str, 
     return {text: text for text in texts}
 
 
-def _to_frame(drift: str, looks: Places, numbers: Floats) -> pl.DataFrame:
+def _to_frame(world: str, looks: Places, numbers: Floats) -> pl.DataFrame:
     """Return every interval in long form."""
     places = np.indices(numbers.shape[:-1], dtype=np.int32)
     estimator, replication, policy, look = (axis.ravel() for axis in places)
@@ -256,7 +257,7 @@ def _to_frame(drift: str, looks: Places, numbers: Floats) -> pl.DataFrame:
         **{"value": value, "low": low, "high": high},
     }
     frame = pl.DataFrame(columns).with_columns(pl.col("value", "low", "high").fill_nan(None))
-    return frame.select(pl.lit(drift).alias("drift"), pl.all())
+    return frame.select(pl.lit(world).alias("world"), pl.all())
 
 
 class LoggedRuns(NamedTuple):
@@ -274,7 +275,7 @@ class LoggedRuns(NamedTuple):
         for r in replications:
             seed = np.random.SeedSequence(self.seed, spawn_key=(r,))
             draw = self.world.draw(seed)
-            log = log_decisions(self.player, draw, make_key("coverage", seed))
+            log = log_decisions(self.player, draw, make_key("coverage", seed), r)
             judged.append(JudgedLog(log, judge_policies(draw)))
         largest_weight = self.world.arms / self.player.floor
         return estimate_at_looks(judged, self.looks, largest_weight, self.alpha)

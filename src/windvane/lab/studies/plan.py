@@ -1,60 +1,47 @@
-"""Plans: which policies to simulate in which worlds. A plan may be a TOML file:
+"""Plans: which policies to simulate in which worlds; a plan may be a TOML file.
 
-replications = 20
-seed = 1
-
-[[policies]]
-name = "D-LinTS"                  # a name of the literature, tuned for each world
-
-[[policies]]
-name = "mine"                     # or any memory and exploration
-memory = "discount(0.99)"
-exploration = "thompson(0.4)"
-
-[[policies]]
-name = "clicks"                   # with a link, a generalised policy (FPL-GLM)
-memory = "discount(0.99)"
-exploration = "perturbed_history(0.5)"
-link = "logistic"
-
-[worlds.abrupt]                   # the keys of `windvane.lab.worlds`
-dim = 10
-arms = 20
-horizon = 5000
-drift = "abrupt([2500], flip=0.6)"
+A table [[policies]] has a name of the literature, which is tuned for each world; or a memory and an
+exploration, with a link for a generalised policy; or a `policy` of your own. A table [worlds.NAME]
+has the keys of `windvane.lab.worlds`, or `data` with the settings of `read_world`.
 """
 
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from windvane import names, validation
 from windvane.beliefs.glm.policy import build_rules
 from windvane.errors import FileError, SettingError
-from windvane.exploration import Exploration, as_exploration
+from windvane.exploration import Exploration, as_exploration, greedy
 from windvane.lab import worlds
-from windvane.lab.engines.game import Player
+from windvane.lab.engines.game import OwnPolicy, Player
+from windvane.lab.engines.own import is_own, read_own, take_seat
 from windvane.lab.experiments import Experiment
 from windvane.lab.worlds import RewardLaw, World
-from windvane.memory import Memory, as_memory
+from windvane.lab.worlds.data import read_world
+from windvane.memory import Memory, as_memory, keep
 from windvane.names import Problem
 from windvane.persistence import read_small_file
 
 PAIR = re.compile(r"(\w+\([^()]*\))\s*\*\s*(.+)")  # memory * exploration
+DATA_KEYS = ("data", "order", "permute_every", "horizon")
 PLAN_KEYS = ("replications", "seed", "policies", "worlds")
 MAX_PLAN_BYTES = 1 << 16  # of the file
 REPLICATIONS = 20
 SEED = 1
 
-WorldSpec = World | Mapping[str, object]
-PolicySpec = str | tuple[Memory | str, Exploration | str] | Mapping[str, object]
+OWN_FILE = re.compile(r".+\.py:\w+")  # a policy of your own
+WorldSpec = World | str | Mapping[str, object]
+# a name, "MEMORY * EXPLORATION", "FILE.py:NAME", a pair, a table, or a policy of your own
+PolicySpec = object
 LAWS_OF_LINK = {"logistic": ("bernoulli",), "poisson": ("bernoulli", "poisson")}
-POLICY_KEYS = ("name", "memory", "exploration", "ridge", "floor", "link")
+POLICY_KEYS = ("name", "memory", "exploration", "ridge", "floor", "link", "policy")
+OWN_KEYS = {"name", "policy", "floor"}
 MAX_RESTARTS = 100  # a world with more changes than this moves all the time
 
 
@@ -70,15 +57,26 @@ class Plan(NamedTuple):
         """Return one experiment for each world, all with the same policies."""
         return {
             name: Experiment(
-                tuple(make_player(policy, world) for policy in self.policies),
+                check_names([make_player(policy, world) for policy in self.policies]),
                 *(world, self.replications, self.seed),
             )
             for name, world in self.worlds.items()
         }
 
 
+def check_names(players: Sequence[Player]) -> tuple[Player, ...]:
+    """Return the players, or raise SettingError if two have the same name."""
+    names = [player.name for player in players]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise SettingError(
+            f"simulate: policies must have different names, got {twice[0]} twice; a table with "
+            "name and policy, or with name, memory and exploration, gives a policy a name"
+        )
+    return tuple(players)
+
+
 def make_plan(
-    worlds: WorldSpec | Mapping[str, WorldSpec],
+    worlds: WorldSpec | Sequence[str] | Mapping[str, WorldSpec],
     policies: PolicySpec | Sequence[PolicySpec],
     replications: int = REPLICATIONS,
     seed: int = SEED,
@@ -90,13 +88,9 @@ def make_plan(
     >>> make_plan(world(4, 6, 100), ["LinTS", (discount(0.9), thompson(0.5))]).policies
     [{'name': 'LinTS'}, {'memory': discount(0.9), 'exploration': thompson(0.5)}]
     """
-    single = isinstance(policies, str | Mapping) or _is_pair(policies)
-    listed = [policies] if single else list(policies)
-    if not listed:
-        raise SettingError("simulate: at least one policy must be given")
     return Plan(
-        _read_worlds(worlds),
-        [_read_policy(policy) for policy in listed],  # type: ignore[arg-type]
+        read_worlds(worlds),
+        read_policies(policies),
         validation.whole("simulate", "replications", replications),
         validation.whole("simulate", "seed", seed, least=0),
     )
@@ -119,7 +113,7 @@ def read_plan(path: Path) -> Plan:
         raise SettingError("simulate: at least one table [[policies]] must be given")
     if not all(isinstance(world, dict) for world in tables.values()):
         raise SettingError("simulate: every world must be a table [worlds.NAME]")
-    places = {name: worlds.from_table(world) for name, world in tables.items()}
+    places = {name: _read_world(world) for name, world in tables.items()}
     counts = (table.get("replications", REPLICATIONS), table.get("seed", SEED))
     return make_plan(places, policies, *counts)
 
@@ -138,17 +132,34 @@ def make_default_world(
     return worlds.from_table({**sizes, "drift": drift, "actions": actions, "reward": reward})
 
 
-def _read_worlds(spec: WorldSpec | Mapping[str, WorldSpec]) -> dict[str, World]:
-    if isinstance(spec, World):
-        return {"world": spec}
+def read_worlds(
+    spec: WorldSpec | Sequence[str] | Mapping[str, WorldSpec],
+) -> dict[str, World]:
+    """Return worlds by name; a text for `read_world` is its own name."""
+    if isinstance(spec, World) or (isinstance(spec, Mapping) and {"dim", "data"} & spec.keys()):
+        return {"world": _read_world(spec)}
+    if isinstance(spec, str):
+        spec = [spec]
+    if isinstance(spec, Sequence) and all(isinstance(each, str) for each in spec):
+        spec = {text: text for text in spec}
     if not isinstance(spec, Mapping) or not spec:
         raise SettingError(f"simulate: worlds must be a world or worlds by name, got {spec!r}")
-    if "dim" in spec:
-        return {"world": worlds.from_table(spec)}
-    return {
-        name: world if isinstance(world, World) else worlds.from_table(world)  # type: ignore[arg-type]
-        for name, world in spec.items()
-    }
+    return {name: _read_world(world) for name, world in spec.items()}
+
+
+def _read_world(spec: object) -> World:
+    if isinstance(spec, World):
+        return spec
+    table = {"data": spec} if isinstance(spec, str) else spec
+    if not isinstance(table, Mapping):
+        raise SettingError(f"simulate: a world must be a world, a table or a text, got {spec!r}")
+    if "data" not in table:
+        return worlds.from_table(table)
+    if unknown := sorted(set(table) - {*DATA_KEYS}):
+        keys = ", ".join(DATA_KEYS)
+        raise SettingError(f"world: unknown {', '.join(unknown)}; the keys with data are {keys}")
+    rest: Any = {key: value for key, value in table.items() if key != "data"}
+    return read_world(str(table["data"]), **rest)
 
 
 def _is_pair(spec: object) -> bool:
@@ -160,22 +171,39 @@ def _is_pair(spec: object) -> bool:
     )
 
 
+def read_policies(policies: PolicySpec | Sequence[PolicySpec]) -> list[Mapping[str, object]]:
+    """Return a table for each policy, with the keys of [[policies]]."""
+    is_single = isinstance(policies, str | Mapping) or _is_pair(policies) or is_own(policies)
+    listed = [policies] if is_single or not isinstance(policies, Iterable) else list(policies)
+    if not listed:
+        raise SettingError("simulate: at least one policy must be given")
+    return [_read_policy(policy) for policy in listed]
+
+
 def _read_policy(spec: PolicySpec) -> Mapping[str, object]:
     if isinstance(spec, Mapping):
-        return dict(spec)
+        table = dict(spec)
+        if "policy" in table:
+            name, own = read_own(table["policy"])
+            table = {"name": name, **table, "policy": own}
+        return table
+    if is_own(spec) or (isinstance(spec, str) and OWN_FILE.fullmatch(spec)):
+        return _read_policy({"policy": spec})
     if isinstance(spec, str):
         parts = PAIR.fullmatch(spec.strip())
         if parts:
             return {"name": spec, "memory": parts[1], "exploration": parts[2]}
         if "(" in spec or "*" in spec:  # no name has these
             raise SettingError(
-                "simulate: a policy must be a name that `windvane policies` lists, or a memory and "
-                f"an exploration such as 'discount(0.99) * thompson(0.5)', got {spec!r}"
+                "simulate: a policy must be a name that `windvane policies` lists, a memory and an "
+                "exploration such as 'discount(0.99) * thompson(0.5)', or my_policy.py:MyPolicy, "
+                f"got {spec!r}"
             )
         return {"name": spec}
     if not isinstance(spec, tuple) or len(spec) != 2:
         raise SettingError(
-            f"simulate: a policy must be a name, a table or (memory, exploration), got {spec!r}"
+            "simulate: a policy must be a name, a table, (memory, exploration), or an object with "
+            f"choose and learn, got {spec!r}"
         )
     return {"memory": spec[0], "exploration": spec[1]}
 
@@ -193,6 +221,14 @@ def make_player(
     name = str(policy.get("name", "")) or f"{policy.get('memory')} * {policy.get('exploration')}"
     ridge = validation.positive(name, "ridge", policy.get("ridge", 1.0))
     floor = validation.share(name, "floor", policy.get("floor", 0.0))
+    if isinstance(own := policy.get("policy"), OwnPolicy):
+        if extra := sorted(set(policy) - OWN_KEYS):
+            raise SettingError(f"simulate: {name} is your own and has no {', '.join(extra)}")
+        if world.action_set:
+            raise SettingError(f"simulate: {name} needs a list of arms, got {world.actions!r}")
+        player = Player(name, keep(), greedy(), floor=floor, own=own)
+        take_seat(player, world.draw(0), world.horizon, 0)  # raises before anything is played
+        return player
     if "memory" in policy or "exploration" in policy:
         if not {"memory", "exploration"} <= set(policy):
             raise SettingError(f"simulate: {name} must have both a memory and an exploration")

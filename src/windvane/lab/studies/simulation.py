@@ -9,7 +9,7 @@
 >>> result.summary.columns
 ['world', 'policy', 'end regret', 'standard error', 'half-way']
 >>> result.curves.columns
-['panel', 'policy', 'replication', 'rounds', 'regret']
+['world', 'policy', 'replication', 'rounds', 'regret']
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,8 +41,8 @@ class Simulation(PanelResult):
 
     `summary` has one row for each policy in each world: world, policy, end regret,
     standard error (of the end regret), half-way (the regret after half of the rounds).
-    `curves` has one row for each recorded round of each replication: panel (the world), policy,
-    replication, rounds, regret (cumulative).
+    `curves` has one row for each recorded round of each replication: world, policy, replication,
+    rounds, regret (cumulative).
     """
 
     worlds: dict[str, str]  # the text of each world
@@ -67,7 +67,7 @@ class Simulation(PanelResult):
 def simulate(
     plan: Plan | str | PathLike[str] | None = None,
     *,
-    worlds: WorldSpec | Mapping[str, WorldSpec] | None = None,
+    worlds: WorldSpec | Sequence[str] | Mapping[str, WorldSpec] | None = None,
     policies: PolicySpec | Sequence[PolicySpec] | None = None,
     replications: int | None = None,
     seed: int | None = None,
@@ -78,9 +78,10 @@ def simulate(
 
     Give a plan or the path of a TOML file with a plan; or else give `worlds` and `policies`.
     `replications` and `seed` replace those of the plan.
-    A world is a `World` or a table of its settings; several worlds are a mapping by name.
-    A policy is a name of the literature, a text "MEMORY * EXPLORATION", a pair
-    (memory, exploration), or a table with the keys of [[policies]] in a TOML file.
+    A world is a `World`, a table of its settings, or a text for `read_world`; several worlds are a
+    mapping by name. A policy is a name of the literature, a text "MEMORY * EXPLORATION", a pair
+    (memory, exploration), a table with the keys of [[policies]] in a TOML file, or one of your own:
+    a class, a factory or an object, or the text "FILE.py:NAME".
     `checkpoint` is a folder for finished chunks: after an interruption, the same call continues
     from there.
     `progress` is True for bars on stderr, or a function that takes a `TaskProgress`.
@@ -119,7 +120,7 @@ def _list_ends(panel: Panel) -> list[dict[str, Cell]]:
     half_way = result.at(int(result.marks[-1]) // 2)
     return [
         {
-            "world": panel.title,
+            "world": panel.world,
             "policy": name,
             "end regret": float(end[p].mean()),
             "standard error": standard_error(end[p]),

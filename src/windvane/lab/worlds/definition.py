@@ -81,14 +81,14 @@ class World:
     def draw(self, seed: int | np.random.SeedSequence) -> Draw:
         """Draw one replication; the same seed always gives the same draw."""
         root = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-        theta, era = self.path(_spawn(root, 0))
-        rng = _spawn(root, 1)
+        theta, era = self.path(spawn(root, 0))
+        rng = spawn(root, 1)
         if actions := self.action_set:  # one action stands for all: no action has a larger norm
             arms = actions.best(np.ones(self.dim)).features[None]
             picks = np.zeros((1, 1), np.int32)
         else:
             arms, picks = draw_arms(self.actions, self.arms, self.dim, self.horizon, rng)
-        noise = self.reward.draw_noise(self.horizon, _spawn(root, 2))
+        noise = self.reward.draw_noise(self.horizon, spawn(root, 2))
         is_binary = self.reward.law == "bernoulli"
         draw = Draw(theta, era, arms, picks, noise, is_binary, 0.0, 1.0, LINKS[self.reward.link])
         largest = draw.theta_norm * draw.arm_norm
@@ -110,6 +110,11 @@ class World:
         theta, era = self.drift.path(first, self.horizon, rng)
         spread = float(np.linalg.norm(first)) / math.sqrt(self.dim)
         return theta - self.actions.cost * spread, era
+
+    @property
+    def is_log(self) -> bool:
+        """Whether only the rewards of logged actions are known."""
+        return False
 
     @property
     def action_set(self) -> ActionSet | None:
@@ -183,7 +188,8 @@ def _check_arms(place: World) -> None:
         raise SettingError(f"world: a pool must have at least {each} arms, got {min(sizes)}")
 
 
-def _spawn(root: np.random.SeedSequence, place: int) -> Generator:
+def spawn(root: np.random.SeedSequence, place: int) -> Generator:
+    """Return the generator of one of the places at which a draw needs random numbers."""
     # SeedSequence.spawn() counts its calls, so its next call would give another draw
     child = np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, place))
     return np.random.default_rng(child)

@@ -11,7 +11,7 @@ from windvane import validation
 from windvane.errors import SettingError
 from windvane.lab.worlds.drift import Eras
 from windvane.links import IDENTITY, POISSON, mean
-from windvane.types import Floats
+from windvane.types import Floats, Places
 
 Picks = npt.NDArray[np.int32]
 Marks = npt.NDArray[np.int64]
@@ -107,6 +107,8 @@ class Draw(NamedTuple):
     centre: float  # mean = μ(centre + slope·⟨x, θ⟩), cut to [0, 1] for binary rewards
     slope: float
     link: int = IDENTITY  # the link function μ; with a Poisson link, rewards are counts
+    table: Floats = np.empty((0, 0))  # (T, K) mean rewards instead of those that follow from θ
+    logged: Places = np.empty(0, np.int64)  # (T,) the arm whose reward a log has, if it is a log
 
     @property
     def rounds(self) -> int:
@@ -117,6 +119,11 @@ class Draw(NamedTuple):
     def dim(self) -> int:
         """d."""
         return int(self.theta.shape[1])
+
+    @property
+    def has_context(self) -> bool:
+        """Whether `arms` are contexts, which arm k of K has in block k of its features."""
+        return bool(self.arms.shape[1] < self.dim)
 
     @property
     def variation(self) -> float:
@@ -138,6 +145,9 @@ class Draw(NamedTuple):
 
 def compute_means(draw: Draw, t: int) -> Floats:
     """The mean reward of each arm in round t, (K,)."""
+    if draw.table.size:
+        row: Floats = draw.table[t]
+        return row
     picks = draw.picks[t if len(draw.picks) > 1 else 0]
     scores = draw.arms[picks] @ draw.theta[draw.era[t]]
     return np.array([compute_mean(draw, score) for score in scores.tolist()])
