@@ -440,7 +440,6 @@ def _write_parts(memory: Memory) -> list[object]:
 @_register(
     symbols="fading_prior(γ)",
     examples=("fading_prior(0.95, 0.05)",),
-    fades_by="γ",
     fades=True,
     works_with_history=True,
 )
@@ -468,7 +467,6 @@ def fading_prior(gamma: float, least: float = 0.01) -> Memory:
 @_register(
     symbols="one_pass(μ, γ)",
     examples=("one_pass('identity', 0.97, 0.9)",),
-    fades_by="γ",
     fades=True,
 )
 def one_pass(link: str, gamma: float = 1.0, theta_norm: float = 1.0) -> Memory:
@@ -503,7 +501,6 @@ def one_pass(link: str, gamma: float = 1.0, theta_norm: float = 1.0) -> Memory:
     symbols="directional(γ)",
     examples=("directional(0.9, 0.2)",),
     arguments=lambda memory: [memory.along, memory.least_square],
-    fades_by="γ along x",
 )
 def directional(gamma: float, least_square: float = 0.01) -> Memory:
     """Forget only in the direction of what is learned: a feature seen once a week is kept.
@@ -526,7 +523,6 @@ def directional(gamma: float, least_square: float = 0.01) -> Memory:
 @_register(
     symbols="detect_shift(σ)",
     examples=("detect_shift(0.2, delta=0.3)",),
-    all_dropped="when an alarm is raised",
     raises_alarms=True,
     works_with_history=True,
 )

@@ -176,7 +176,7 @@ def descend(memory: Memory, ridge: float, xs: Floats, ys: Floats) -> tuple[Float
     for x, y in zip(xs, ys, strict=True):
         bend = slope(memory.link, x @ theta) * np.outer(x, x) + W / eta
         theta = theta - solve(bend, (mean_of(memory.link, x @ theta) - y) * x)
-        theta = theta * min(1.0, S / np.linalg.norm(theta)) if theta.any() else theta
+        theta = theta * min(1.0, S / float(np.linalg.norm(theta))) if theta.any() else theta
         W = memory.gamma * W + (1 - memory.gamma) * ridge * identity
         slopes.append(slope(memory.link, x @ theta))
         W = W + slopes[-1] * np.outer(x, x)
@@ -197,7 +197,7 @@ def forget_along(memory: Memory, ridge: float, xs: Floats, ys: Floats) -> tuple[
 
 def slope(link: str, score: float) -> float:
     """μ'(u)."""
-    mu = float(mean_of(link, np.float64(score)))
+    mu = float(mean_of(link, np.array([score]))[0])
     return {"identity": 1.0, "logistic": mu * (1 - mu), "poisson": mu}[link]
 
 

@@ -250,13 +250,13 @@ def make_player(
             return Player(name, memory, exploration, ridge, floor, adaptation=adaptation)
         pair = names.tune_memory(row, problem), names.tune_exploration(row, problem)
         floor = floor or names.tune_floor(row, problem)
-    if own := pair[0].link:  # the memory has the link, and a linear policy plays
+    if fitted := pair[0].link:  # the memory has the link, and a linear policy plays
         link = ""
     if link:
         _check_link(name, link, *pair)
-    if world.reward.law not in LAWS_OF_LINK.get(own or link, (world.reward.law,)):
+    if world.reward.law not in LAWS_OF_LINK.get(fitted or link, (world.reward.law,)):
         raise SettingError(
-            f"simulate: {name} explains rewards by a {own or link} link, which the rewards "
+            f"simulate: {name} explains rewards by a {fitted or link} link, which the rewards "
             f"{world.reward!r} do not fit"
         )
     return Player(name, *pair, ridge, floor, link=link)
