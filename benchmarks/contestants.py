@@ -5,6 +5,7 @@ each value and standardised numbers, which is more than their documentation prom
 library that has a model for each action scores all actions, and the best offered one is taken.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -124,6 +125,11 @@ class Oracle:
         """Ignore it."""
 
 
+def escape(word: str) -> str:
+    """Replace the characters that have a meaning in the text format of Vowpal Wabbit."""
+    return re.sub(r"[:|\s]", "_", word)
+
+
 class VowpalWabbit:
     """Vowpal Wabbit with action-dependent features, crossing the context with the action."""
 
@@ -151,7 +157,9 @@ class VowpalWabbit:
         words: list[str] = []
         for name, value in features.items():
             if isinstance(value, str):
-                words.append(f"{name}={value}")
+                words.append(f"{name}={escape(value)}")
+            elif isinstance(value, list) and isinstance(value[0], str):
+                words += [f"{name}={escape(word)}" for word in value]
             elif isinstance(value, list):
                 words += [f"{name}_{k}:{number:.6g}" for k, number in enumerate(value)]
             else:
@@ -198,6 +206,25 @@ class Mabwiser(PerAction):
         learn = self.bandit.partial_fit if self.is_fitted else self.bandit.fit
         learn([name], [reward], vector)
         self.is_fitted = True
+
+
+class River(PerAction):
+    """River: LinUCB with a regression for each arm, from its defaults."""
+
+    def __init__(self, stream: Stream, seed: int) -> None:
+        super().__init__(stream, seed)
+        self.bandit = import_module("river.bandit").LinUCBDisjoint(alpha=1.0, seed=seed)
+        self.columns = [f"x{k}" for k in range(self.encoder.width)]
+
+    def choose(self, round_: Round) -> Chosen:
+        context = dict(zip(self.columns, self.encoder.encode(round_.context), strict=True))
+        names = [action["id"] for action in round_.actions]
+        name = self.bandit.pull(names, context=context)
+        return Chosen(names.index(name), (name, context))
+
+    def learn(self, ticket: Any, reward: float) -> None:
+        name, context = ticket
+        self.bandit.update(name, context, reward)
 
 
 class ContextualBandits(PerAction):
@@ -272,6 +299,10 @@ def _make_discount(dim: int, seed: int) -> wv.Chooser:
     return wv.Policy(dim, wv.discount(0.999), exploration, seed=seed, floor=0.02)
 
 
+def _make_default(dim: int, seed: int) -> wv.Chooser:
+    return wv.Policy(dim, seed=seed)
+
+
 def _make_keep(dim: int, seed: int) -> wv.Chooser:
     exploration = wv.randomized(wv.half_normal(0.1))
     return wv.Policy(dim, wv.keep(), exploration, seed=seed, floor=0.02)
@@ -306,9 +337,12 @@ CONTESTANTS = {
     "windvane": Entry("Windvane, defaults", Learner),
     "vw-epsilon": _vowpal("Vowpal Wabbit, ε = 0.05", "--epsilon 0.05"),
     "vw-squarecb": _vowpal("Vowpal Wabbit, --squarecb", "--squarecb"),
+    "vw-cover": _vowpal("Vowpal Wabbit, --cover 3", "--cover 3"),
     "bayesianbandits": Entry("bayesianbandits, UCB", BayesianBandits, "bayesianbandits"),
     "mabwiser": Entry("MABWiser, LinUCB", Mabwiser, "mabwiser"),
     "contextualbandits": Entry("contextualbandits, LinUCB", ContextualBandits, "contextualbandits"),
+    "river": Entry("River, LinUCBDisjoint", River, "river"),
+    "policy": _own("Policy, defaults", _make_default),
     "predictive": _own("PredictiveMemory × thompson(0.3)", _make_predictive),
     "predictive-narrow": _own("PredictiveMemory × thompson(0.05)", _make_narrow_predictive),
     "discount": _own("discount(0.999) × half_normal(0.1)", _make_discount),

@@ -1,10 +1,11 @@
-"""Rewards of Windvane's learner from its defaults, beside other libraries, on twelve streams.
+"""Rewards of Windvane's learner from its defaults, beside other libraries, on many streams.
 
 `python benchmarks/decisions.py` plays every contestant on every stream of the reported set with
-five seeds and prints three tables; `--json` prints them for machines. Each finished game is written
+five seeds and prints three tables; `--json` prints them for machines. `--real` plays real data
+with ten seeds, `--file data.csv:label` a table of yours. Each finished game is written
 to `--results`, so that a run can be stopped and continued. The other libraries are installed with
 
-    pip install vowpalwabbit bayesianbandits mabwiser contextualbandits scikit-learn
+    pip install vowpalwabbit bayesianbandits mabwiser contextualbandits river scikit-learn
 
 Reward is the mean of the expected reward of the chosen actions. The time is CPU time for one choice
 and one lesson. A game that would take longer than `--limit` seconds is given up.
@@ -20,7 +21,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.contestants import CONTESTANTS, list_missing
 from benchmarks.games import Game, play_missing, read_results
-from benchmarks.standings import format_markdown, list_others, list_rows, summarise
+from benchmarks.real_streams import PIP_NAMES, RealStream
+from benchmarks.standings import (
+    format_markdown,
+    list_others,
+    list_real,
+    list_rows,
+    summarise,
+)
 from benchmarks.stream_sets import SETS
 from windvane._terminal.tables import format_table
 
@@ -29,6 +37,8 @@ def parse_words(words: list[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--set", choices=[*SETS], default="reported", help="which streams")
+    parser.add_argument("--real", action="store_true", help="the same as --set real --seeds 10")
+    parser.add_argument("--file", action="append", metavar="FILE.csv:LABEL", help="a table to play")
     parser.add_argument("--streams", help="names of streams, with commas between; default: all")
     parser.add_argument("--contestants", help=f"of {', '.join(CONTESTANTS)}; default: all")
     parser.add_argument("--seeds", type=int, default=5, help="games of each pair")
@@ -66,8 +76,12 @@ def tell(sentence: str) -> None:
 def main(words: list[str] | None = None) -> None:
     """Play what has no result yet, then print the tables."""
     asked = parse_words(words)
+    if asked.real:
+        asked.set, asked.seeds = "real", max(asked.seeds, 10)
+    if asked.file:
+        asked.set = "files"
     chosen_set = SETS[asked.set]
-    streams = select("stream", asked.streams, [*chosen_set.streams])
+    streams = asked.file or select("stream", asked.streams, [*chosen_set.streams])
     contestants = select("contestant", asked.contestants, [*CONTESTANTS])
     seeds = range(chosen_set.first_seed, chosen_set.first_seed + asked.seeds)
     games = [
@@ -80,8 +94,12 @@ def main(words: list[str] | None = None) -> None:
     failed = 0
     if not asked.show:
         missing = list_missing(contestants)
-        if "digits" in streams and find_spec("sklearn") is None:
-            missing.append("scikit-learn")
+        if asked.set == "reported" and "digits" in streams:
+            missing += [] if find_spec("sklearn") else ["scikit-learn"]
+        if asked.set in ("real", "real-tuning"):
+            chosen = [*map(chosen_set.streams.get, streams)]
+            packages = {each.package for each in chosen if isinstance(each, RealStream)}
+            missing += sorted(PIP_NAMES[each] for each in packages if find_spec(each) is None)
         if missing:
             instead = "or leave them out with --contestants and --streams"
             fail(f"not installed: {', '.join(missing)}; pip install {' '.join(missing)}, {instead}")
@@ -92,6 +110,8 @@ def main(words: list[str] | None = None) -> None:
     if not played:
         fail(f"no results in {asked.results}; run without --show")
     rows, summary, peers = list_rows(played), summarise(played), list_others(played)
+    if asked.set in ("real", "real-tuning", "files"):
+        summary, peers = list_real(played), []
     if asked.json:
         tables = {"results": rows, "summary": summary, "others": peers}
         print(json.dumps(tables, indent=2, ensure_ascii=False))

@@ -24,6 +24,8 @@ BAR_COLOUR = "#CFE2EF"
 LOOKS = {  # colour and marker
     "vw-epsilon": ("#D55E00", "s"),
     "vw-squarecb": ("#DB8F00", "D"),
+    "vw-cover": ("#B15928", "X"),
+    "river": ("#E377C2", "*"),
     "bayesianbandits": ("#009E73", "^"),
     "mabwiser": ("#6A3D6B", "v"),
     "contextualbandits": ("#8C8C8C", "P"),
@@ -84,5 +86,8 @@ def scale_rewards(standing: Standing, standings: dict[tuple[str, str], Standing]
 
 
 def write_figure(results: Sequence[Result], folder: Path) -> list[Path]:
-    """Write decisions.png and decisions.pdf."""
-    return save_figure(draw_decisions(results), folder, "decisions")
+    """Write decisions.png and decisions.pdf, or decisions-real of real data."""
+    is_real = results[0].game.set_name == "real"
+    return save_figure(
+        draw_decisions(results), folder, "decisions-real" if is_real else "decisions"
+    )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.contestants import CONTESTANTS, Contestant
-from benchmarks.stream_sets import SETS
+from benchmarks.stream_sets import find_stream
 from benchmarks.streams import Stream
 
 WARM_UP_ROUNDS = 20  # compiling and loading are no part of the time a round
@@ -76,7 +76,9 @@ def play_rounds(
 
 def play_game(game: Game, limit_seconds: float) -> Result:
     """Play one game in this process."""
-    stream = SETS[game.set_name].streams[game.stream]
+    stream = find_stream(game.set_name, game.stream)
+    if stream is None:
+        raise ValueError(f"{game.set_name} has no stream {game.stream}")
     contestant = CONTESTANTS[game.contestant].make(stream, game.seed)
     started = perf_counter()
     expected, spent = play_rounds(stream, contestant, game.seed, limit_seconds)
@@ -110,7 +112,7 @@ def read_results(path: Path) -> dict[Game, Result]:
     for line in path.read_text().splitlines() if path.exists() else ():
         fields = json.loads(line)
         game = Game(*fields.pop("game"))
-        stream = SETS[game.set_name].streams.get(game.stream)
+        stream = find_stream(game.set_name, game.stream)
         if repr(stream) == fields["parameters"]:
             results[game] = Result(game, **fields)
     return results

@@ -10,7 +10,7 @@ from benchmarks.contestants import CONTESTANTS
 from benchmarks.games import Result
 from windvane._terminal.tables import Cell, format_cell
 
-VOWPAL = ("vw-epsilon", "vw-squarecb")
+VOWPAL = ("vw-epsilon", "vw-squarecb", "vw-cover")
 Titles = tuple[tuple[str, str], ...]  # titles and contestants
 ENDS: Titles = (("uniform", "uniform"), ("best action", "oracle"))
 VW: Titles = (("VW ε = 0.05", "vw-epsilon"), ("VW --squarecb", "vw-squarecb"))
@@ -18,6 +18,7 @@ OTHERS: Titles = (
     ("bayesianbandits", "bayesianbandits"),
     ("MABWiser", "mabwiser"),
     ("contextualbandits", "contextualbandits"),
+    ("River", "river"),
 )
 OWN = tuple(name for name, entry in CONTESTANTS.items() if entry.is_own)
 
@@ -142,6 +143,46 @@ def summarise(results: Sequence[Result]) -> list[dict[str, Cell]]:
             }
         )
     return rows
+
+
+def list_real(results: Sequence[Result]) -> list[dict[str, Cell]]:
+    """Return a row for each stream of real data: the learner beside the best of the others.
+
+    The last column is the ratio of the gains over uniform choices, on the common seeds.
+    """
+    standings = collect(results)
+    rows: list[dict[str, Cell]] = []
+    for stream in dict.fromkeys(stream for stream, _ in standings):
+        mine, uniform = standings.get((stream, "windvane")), standings.get((stream, "uniform"))
+        if mine is None or uniform is None:
+            continue
+        vowpal = find_best(standings, stream, VOWPAL)
+        other = find_best(standings, stream, [name for _, name in OTHERS])
+        best = max((each for each in (vowpal, other) if each), key=lambda each: each.reward)
+        seeds = [seed for seed in best.rewards if seed in mine.rewards]
+        base, own, theirs = (
+            np.mean([each.rewards[seed] for seed in seeds]) for each in (uniform, mine, best)
+        )
+        rows.append(
+            {
+                "stream": stream,
+                "uniform": f"{uniform.reward:.3f}",
+                "Windvane": f"{mine.reward:.3f} ± {mine.error:.3f}",
+                "worst of its seeds": f"{min(mine.rewards.values()):.3f}",
+                "best Vowpal Wabbit": _name_best(vowpal),
+                "best other library": _name_best(other),
+                "`Policy(dim)`": _format_played(standings.get((stream, "policy"))),
+                "gain to the best": f"{(own - base) / (theirs - base):.2f}",
+            }
+        )
+    return rows
+
+
+def _name_best(standing: Standing | None) -> str:
+    if standing is None:
+        return ""
+    title = CONTESTANTS[standing.contestant].title.removeprefix("Vowpal Wabbit, ")
+    return f"{_format_played(standing)} {title}"
 
 
 def list_others(results: Sequence[Result]) -> list[dict[str, Cell]]:

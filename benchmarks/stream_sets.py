@@ -1,7 +1,8 @@
-"""The two sets of streams: `tuning`, by which defaults were chosen, and `reported`."""
+"""Sets of streams: `tuning` and `real-tuning`, by which defaults were chosen; `reported`, `real`."""
 
 from typing import NamedTuple
 
+from benchmarks import real_streams
 from benchmarks.streams import Clicks, Digits, Many, News, Numbers, Rich, Routing, Stream
 
 
@@ -64,4 +65,14 @@ SETS = {
             "many still": _make_many(18_000, 14, (), False),
         },
     ),
+    "real-tuning": StreamSet(0, {**real_streams.TUNING}),
+    "real": StreamSet(1001, {**real_streams.REPORTED}),
+    "files": StreamSet(1001, {}),  # of a user, each named FILE.csv:LABEL
 }
+
+
+def find_stream(set_name: str, name: str) -> Stream | None:
+    """Find a stream by its name; one of the set `files` is read from its file."""
+    if set_name == "files":
+        return real_streams.open_file(name)
+    return SETS[set_name].streams.get(name)

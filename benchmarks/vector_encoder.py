@@ -41,6 +41,9 @@ class VectorEncoder:
                 continue
             if isinstance(value, str):
                 vector[self._find_column(f"{name}={value}")] += 1.0
+            elif isinstance(value, list) and isinstance(value[0], str):
+                for word in value:
+                    vector[self._find_column(f"{name}={word}")] += 1.0
             elif isinstance(value, list):
                 start = self._find_column(f"{name}_0")
                 vector[start : start + len(value)] += value
@@ -55,6 +58,8 @@ class VectorEncoder:
                 continue
             if isinstance(value, str):
                 yield f"{name}={value}"
+            elif isinstance(value, list) and isinstance(value[0], str):
+                yield from (f"{name}={word}" for word in value)
             elif isinstance(value, list):
                 yield from (f"{name}_{k}" for k in range(len(value)))
             else:

@@ -98,8 +98,8 @@ class LoopSettings(
         str,
         _setting(
             "--half-life",
-            'Age at which a reward counts half. "auto" keeps seven half-lives, from an hour to '
-            "never, side by side and follows the one that predicts best. A fixed one is written as "
+            'Age at which a reward counts half. With "auto", each weight is a sum of parts that '
+            "fade after 30, 300 or 3000 rewards, or never. A fixed one is written as "
             '"7 days", "500 rounds" or "never".',
             "auto, duration, rounds or never",
         ),
