@@ -1,4 +1,4 @@
-"""Sets of streams: `tuning` and `real-tuning`, by which defaults were chosen; `reported`, `real`."""
+"""Sets of streams: `tuning` and `real-tuning` chose the defaults; `reported` and `real` did not."""
 
 from typing import NamedTuple
 

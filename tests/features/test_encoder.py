@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from windvane.errors import FeatureError, SettingError
 from windvane.features import packed_features
 from windvane.features.hashing import MAX_NAME_CHARACTERS, squash
-from windvane.features.json_reader import MAX_NUMBERS
+from windvane.features.json_reader import MAX_NUMBERS, name_categories
 from windvane.features.packed_features import Encoder
 from windvane.types import Floats
 
@@ -64,9 +64,11 @@ def naive_read(features: Json, space: str = "") -> list[tuple[str, list[float]]]
     found: list[tuple[str, list[float]]] = []
     for name, value in features.items():
         full = space + name
-        if name.startswith("_") or value is None or value == []:
+        if name.startswith("_") or value == []:
             continue
-        if isinstance(value, dict):
+        if value is None or value != value:
+            found.append((full + "=missing", [1.0]))
+        elif isinstance(value, dict):
             found += naive_read(value, full + ".")
         elif isinstance(value, bool):
             found.append((full + ("=true" if value else "=false"), [1.0]))
@@ -156,7 +158,8 @@ def test_an_example_matches_the_naive_encoding() -> None:
 
 text = st.text(st.characters(), max_size=6) | st.text(st.characters(categories=["Cs"]), max_size=2)
 numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**300), 10**300)
-plain = st.none() | st.booleans() | text | numbers | st.lists(numbers, max_size=4)
+missing = st.none() | st.just(math.nan)
+plain = missing | st.booleans() | text | numbers | st.lists(numbers, max_size=4)
 values = plain | st.lists(text, max_size=4)
 spaced = values | st.dictionaries(text, values, max_size=3)
 objects = st.lists(st.dictionaries(text, spaced, max_size=4), max_size=3)
@@ -202,8 +205,8 @@ def test_a_huge_number_does_not_hide_categories() -> None:
     shares = []
     for size in (1.0, 1e300):
         with_it, without = (
-            encoder.encode([], [FakeAction("a", [{"size": size, "tag": tag}])])[0]
-            for tag in ("x", None)
+            encoder.encode([], [FakeAction("a", [{"size": size, **tag}])])[0]
+            for tag in ({"tag": "x"}, {})
         )
         shares.append(np.abs(with_it - without).max())
     assert shares[1] == pytest.approx(shares[0], rel=0.05)
@@ -248,6 +251,11 @@ def test_places_and_signs_are_evenly_spread() -> None:
         ({"x": True}, {"x": 1}),
         ({"x": True}, {"x": False}),
         ({"x": False}, {}),
+        ({"x": None}, {}),
+        ({"x": None}, {"x": 0}),
+        ({"x": "2026-11-18T14:05"}, {"x": "2026-11-18T15:05"}),
+        ({"x": "2026-11-18T14:05"}, {"x": "2026-11-19T14:05"}),
+        ({"x": "2026-11-18"}, {"x": "2026-11-25"}),
         ({"x": "1"}, {"x": 1}),
         ({"x": [0.5, 0.1]}, {"x": 0.5}),
         ({"x": [1, 2]}, {"x": [2, 1]}),
@@ -266,7 +274,12 @@ def test_different_features_get_different_vectors(one: Json, other: Json) -> Non
     ("one", "other"),
     [
         ([{"x": 1}], [{"x": 1.0}]),
-        ([{"x": None, "_y": 3, "z": []}], []),
+        ([{"_y": 3, "z": []}], []),
+        ([{"x": None}], [{"x": "missing"}]),
+        ([{"x": math.nan, "w": {"y": None}}], [{"x": "missing", "w": {"y": "missing"}}]),
+        ([{"x": "2026-11-18T14:05"}], [{"x:hour": "14", "x:weekday": "wednesday"}]),
+        ([{"x": "2026-11-18 14:59:59.5+02:00"}], [{"x": "2026-11-25T14:00"}]),
+        ([{"w": {"x": "2026-11-22T00:05Z"}}], [{"w": {"x:hour": "0", "x:weekday": "sunday"}}]),
         ([{"_space": {"x": 3}, "w": {"_x": 1}}], [{}]),
         ([{"x": 1}, {"x": "a"}], [{"x": "a"}]),
         ([{"w": {"x": 1, "y": 2}}, {"w": {"x": 3}}], [{"w": {"y": 2, "x": 3}}]),
@@ -278,6 +291,13 @@ def test_equivalent_features_get_the_same_vector(one: list[Json], other: list[Js
     encoder = Encoder(64)
     a, b = (encoder.encode(features, [FakeAction("a", features)]) for features in (one, other))
     np.testing.assert_allclose(a, b, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-11-18", "2026-13-18T14:05", "2026-11-18T14h05", "2026-11-18x14:05", "1999-" * 5]
+)
+def test_a_text_that_is_no_time_is_a_category(text: str) -> None:
+    assert name_categories("x", text) == (f"x={text}",)
 
 
 def test_features_changed_in_place_are_read_again() -> None:
@@ -299,7 +319,7 @@ def nested(depth: int) -> Json:
         ([{"w": {"x": {}}}], "w.x must not be an object, because it is inside a namespace"),
         ([{"": {"": {"": 1}}}], r"\. must not be an object"),
         ([nested(900)], "deep.deep must not be an object"),
-        ([{"x": math.nan}], "x must be a finite number, got nan"),
+        ([{"x": math.inf}], "x must be a finite number, got inf"),
         ([{"x": -math.inf}], "x must be a finite number, got -inf"),
         ([{"x": 10**400}], "x must be a finite number, got one beyond 1e308"),
         ([{"x": 10**5000}], "x must be a finite number"),
@@ -325,7 +345,7 @@ def test_an_error_names_the_feature_that_cannot_be_encoded(features: Any, senten
 
 
 def test_an_error_names_the_context_or_the_action() -> None:
-    bad = [{"price": math.nan}]
+    bad = [{"price": math.inf}]
     with pytest.raises(FeatureError, match=r"^features of the context: price must be a finite"):
         Encoder().encode(bad, [FakeAction("a")])
     with pytest.raises(FeatureError, match=r"^features of action b: price must be a finite"):
@@ -357,7 +377,7 @@ def test_the_cache_of_actions_is_bounded() -> None:
 
 
 def test_packing_ends_with_the_first_action_that_has_too_many_crossings() -> None:
-    actions = [FakeAction("a", [{"x": [0.5] * 1023}]), *[FakeAction("b", [{"x": math.nan}])]]
+    actions = [FakeAction("a", [{"x": [0.5] * 1023}]), *[FakeAction("b", [{"x": math.inf}])]]
     with pytest.raises(FeatureError, match="at most 1048576 crossings, got 1049600"):
         packed_features.pack_actions(actions, context_numbers=1025)
     with pytest.raises(FeatureError, match="action b"):

@@ -156,17 +156,119 @@ def test_late_rewards_in_any_order_teach_about_the_same() -> None:
             assert learner.rank(context, actions, at=now).probabilities[0] > 0.9
 
 
-def test_the_leader_is_short_where_tastes_turn_often_and_long_where_they_stay() -> None:
-    leaders = {}
-    for turns_every in (6, 10_000):
-        learner = wv.Learner(seed=4)
-        for i in range(600):  # four hours between two visitors
-            decision = learner.rank({}, ["x", "y"], at=i * DAY / 6)
-            wanted = "xy"[i // turns_every % 2]
-            learner.reward(decision, float(decision.action == wanted))
-        leaders[turns_every] = learner.bank.leader_half_life
-    assert leaders[6] <= DAY
-    assert leaders[10_000] >= 14 * DAY
+def test_a_learner_follows_tastes_that_turn_and_keeps_those_that_stay() -> None:
+    """The share of right choices in the last 300 of 900 visits."""
+    shares = {}
+    for turns_every in (150, 10_000):
+        learner, right = wv.Learner(seed=4), []
+        for i in range(900):
+            decision = learner.rank({}, ["x", "y"], at=float(i))
+            right.append(decision.action == "xy"[i // turns_every % 2])
+            learner.reward(decision, float(right[-1]))
+        shares[turns_every] = np.mean(right[600:])
+    assert shares[150] > 0.8
+    assert shares[10_000] > 0.98
+
+
+@pytest.mark.parametrize("days", [7, 34])
+def test_silence_changes_nothing(days: int) -> None:
+    """The clock of an automatic learner counts lessons, so nothing fades while nobody comes."""
+    runs = []
+    for silence in (0.0, days * DAY):
+        learner, stream = wv.Learner(seed=2), Stream(6)
+        decisions = []
+        for visitor in range(200):
+            stream.now += silence if visitor in (60, 150) else 0.0
+            context, actions = stream.draw_context(), stream.draw_actions()
+            decision = learner.rank(context, actions, at=stream.advance())
+            learner.reward(decision, stream.draw_reward(decision))
+            decisions.append(decision)
+        runs.append(describe(decisions))
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("reward", [-1.0, 0.0, 1.0, 100.0])
+@pytest.mark.parametrize("count", [2, 3, 10])
+def test_one_reward_settles_nothing(count: int, reward: float) -> None:
+    """It is the level: the untried actions are preferred, and none of them to another."""
+    contexts: list[Features] = [{}, {"device": "phone", "age": 30.0, "v": [1.0, 2.0]}]
+    for context in contexts:
+        learner, actions = wv.Learner(seed=1), [f"a{i}" for i in range(count)]
+        first = learner.rank(context, actions, at=0.0)
+        learner.reward(first, reward)
+        for each in contexts:
+            chances = learner.rank(each, actions, at=1.0).probabilities
+            assert chances[first.index] < 1.0 / count
+            untried = np.delete(chances, first.index)
+            assert untried == pytest.approx(np.full(count - 1, untried.mean()), abs=1e-9)
+            assert chances.max() < 0.9
+
+
+def test_rewards_of_any_level_are_learned_alike() -> None:
+    """The level is the mean of the first rewards: a thousand more of each changes no decision."""
+    runs = []
+    for level in (0.0, 1000.0):
+        learner, stream = wv.Learner(seed=2), Stream(6)
+        decisions = []
+        for _ in range(150):
+            context, actions = stream.draw_context(), stream.draw_actions()
+            decision = learner.rank(context, actions, at=stream.advance())
+            learner.reward(decision, level + stream.draw_reward(decision))
+            decisions.append(decision)
+        runs.append(decisions)
+        clock = float(learner.bank.lessons)
+        predicted = learner.bank.predict(decision.lesson, clock)[0]
+        assert level - 1.0 < predicted < level + 2.0
+    assert_close(*runs)
+
+
+def test_amending_right_after_a_lesson_is_learning_the_sum_in_dense_beliefs() -> None:
+    """Exactly so once the level stands, and where no scale has changed: with categories."""
+    whole, amended = wv.Learner(seed=3), wv.Learner(seed=3)
+    for learner in (whole, amended):
+        random = np.random.default_rng(5)
+        for visitor in range(130):
+            device = str(random.choice(["phone", "desktop", "tablet"]))
+            context = {"device": device, "member": bool(random.random() < 0.5)}
+            decision = learner.rank(
+                context, ["x", "y"], at=float(visitor), exclude="xy"[visitor % 2]
+            )
+            reward = float(random.normal())
+            if visitor < 120 or learner is whole:
+                learner.reward(decision, reward)
+            else:
+                learner.reward(decision, reward - 3.0)
+                learner.amend(decision.lesson, 3.0, decision.at, decision.round)
+    for name in ("still", "moving"):
+        mine, theirs = (getattr(learner.bank.dense, name) for learner in (whole, amended))
+        np.testing.assert_allclose(theirs.means, mine.means, rtol=0.0, atol=1e-12)
+        np.testing.assert_array_equal(theirs.covariances, mine.covariances)
+        assert np.abs(mine.means).max() > 0.1
+
+
+ROUTES = {"small": 0.1, "medium": 1.0, "large": 3.0}  # prices
+QUALITIES = {"easy": (0.9, 0.92, 0.95), "hard": (0.2, 0.5, 0.95)}  # of the three models
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))]
+)
+def test_the_best_model_for_each_kind_of_prompt_is_found(seed: int) -> None:
+    """Value = quality − 0.1·price with noise 0.1; easy prompts go to the small model."""
+    learner, random = wv.Learner(seed=seed), np.random.default_rng(seed)
+    names, prices = [*ROUTES], np.array([*ROUTES.values()])
+    values = {kind: np.array(own) - 0.1 * prices for kind, own in QUALITIES.items()}
+    late = []
+    for i in range(2000):
+        kind = str(random.choice(["easy", "hard"]))
+        context = {"kind": kind, "length": float(random.lognormal(5.0, 1.0))}
+        decision = learner.rank(context, names, at=float(i))
+        learner.reward(decision, float(values[kind][decision.index] + random.normal(0.0, 0.1)))
+        late.append(values[kind].max() - values[kind][decision.index])
+    for kind, own in values.items():
+        chances = learner.rank({"kind": kind, "length": 150.0}, names, at=2000.0).probabilities
+        assert chances.argmax() == own.argmax()
+    assert np.mean(late[1000:]) < 0.02
 
 
 def test_noise_is_found_from_the_rewards() -> None:

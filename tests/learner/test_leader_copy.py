@@ -1,12 +1,12 @@
-"""The copy of the leading belief's column, and a table of weights with limited memory."""
+"""The copy of the weights of the leader, and a table of weights with limited memory."""
 
 import numpy as np
 import pytest
 
 import windvane as wv
 from learner_helpers import HOUR, Stream
-from windvane.beliefs.bank.bank import MAX_FILL, NO_LEADER_COPY, BeliefBank, Lead
-from windvane.beliefs.bank.choosing import copy_column
+from windvane.beliefs.bank.bank import AUTO_BELIEFS, MAX_FILL, NO_LEADER_COPY, BeliefBank
+from windvane.beliefs.bank.choosing import copy_columns
 from windvane.beliefs.bank.feature_parts import make_parts
 from windvane.beliefs.bank.layout import build_row, compute_contributions
 from windvane.beliefs.bank.sides import join_request
@@ -15,9 +15,9 @@ from windvane.features.request_reader import read_offered_action
 
 
 def assert_copy_is_current(bank: BeliefBank) -> None:
-    """A copy of the leader's column, if there is one, has the bits of the column."""
-    if bank.leader_copy.column == bank.lead.column:
-        wanted = copy_column(bank.bank.sums, bank.lead.column)
+    """A copy of the leader's components, if there is one, has their bits."""
+    if bank.leader_copy.belief == bank.leader < bank.sparse_count:
+        wanted = copy_columns(bank.bank.sums, *bank.rules.starts[bank.leader : bank.leader + 2])
         assert bank.leader_copy.sums.tobytes() == wanted.tobytes()
 
 
@@ -34,19 +34,20 @@ def test_every_prediction_is_the_sum_of_its_contributions(crossings: str) -> Non
         if visitor % 5 == 0:
             learner.amend(decision.lesson, 0.5, decision.at, decision.round)
             assert_copy_is_current(bank)
-        if visitor % 40 == 0:  # every column leads at times
-            bank.lead = Lead((visitor // 40) % 14, bank.lessons, bank.now)
-        leaders.add(bank.lead.column)
-        copies += bank.leader_copy.column == bank.lead.column
+        if visitor % 40 == 0:  # every belief that is not dense leads at times
+            bank.leader = visitor // 40
+        leaders.add(bank.leader)
+        copies += bank.leader_copy.belief == bank.leader
         offers = [read_offered_action(action) for action in actions]
         sides = join_request([context], pack_actions(offers), learner.parsed_crossings)
         predictions = bank.predict(sides, bank.now)
         for offer, prediction in zip(offers, predictions, strict=True):
             single = join_request([context], pack_actions([offer]), learner.parsed_crossings)
             row = build_row(make_parts(single, bank.scales))
-            amounts = compute_contributions(bank.rules, bank.bank, bank.lead.column, bank.now, row)
-            assert prediction == pytest.approx(amounts.sum(), abs=1e-12)
-    assert len(leaders) > 8
+            if bank.leader < bank.sparse_count:
+                amounts = compute_contributions(bank.rules, bank.bank, bank.leader, bank.now, row)
+                assert prediction == pytest.approx(amounts.sum() + bank.bank.level[0], abs=1e-12)
+    assert leaders >= set(range(len(AUTO_BELIEFS)))
     assert 100 < copies < 400
 
 
@@ -70,7 +71,7 @@ def test_a_prediction_keeps_no_copy_so_that_another_thread_may_predict() -> None
     predictions = learner.bank.predict(decision.lesson, 0.0)
     assert learner.bank.leader_copy is NO_LEADER_COPY
     learner.bank.prepare()
-    assert learner.bank.leader_copy.column == learner.bank.lead.column
+    assert learner.bank.leader_copy.belief == learner.bank.leader
     assert (learner.bank.predict(decision.lesson, 0.0) == predictions).all()
 
 

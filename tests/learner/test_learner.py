@@ -14,6 +14,8 @@ from grid import rewrite_saved
 from learner_helpers import Offer, Stream, describe, play
 from processes import run_python
 from windvane.beliefs.bank import bank as bank_module
+from windvane.beliefs.bank.bank import AUTO_BELIEFS
+from windvane.beliefs.bank.dense import end_dense_beliefs
 from windvane.errors import ChoiceError, FileError
 from windvane.features.packed_features import pack_actions
 
@@ -59,6 +61,37 @@ def test_a_saved_learner_continues_with_the_same_bits(
             other.reward(waiting, 1.0)
 
 
+@pytest.mark.parametrize("is_dense", [True, False])
+def test_a_saved_learner_continues_with_and_without_dense_beliefs(
+    is_dense: bool, tmp_path: Path
+) -> None:
+    """The dense beliefs of the second one end, because visitors have many pages."""
+
+    def visit(learner: wv.Learner, visitors: range) -> list[wv.Decision]:
+        decisions = []
+        for visitor in visitors:
+            context = {"age": math.sin(visitor), "page": f"p{visitor if not is_dense else 0}"}
+            decisions.append(learner.rank(context, ["x", "y"], at=float(visitor)))
+            liked = (decisions[-1].action == "x") == (math.sin(visitor) > 0.0)
+            learner.reward(decisions[-1], float(liked))
+        return decisions
+
+    learner = wv.Learner(seed=3)
+    visit(learner, range(180))
+    assert bool(len(learner.bank.dense.newest)) == is_dense
+    if is_dense:
+        learner.bank.leader = len(AUTO_BELIEFS) + 1
+    learner.save(tmp_path / "learner")
+    copies = [wv.Learner.load(tmp_path / "learner"), copy.deepcopy(learner)]
+    wanted = describe(visit(learner, range(180, 260)))
+    for other in copies:
+        assert describe(visit(other, range(180, 260))) == wanted
+        assert other == learner
+    if is_dense:
+        learner.bank.dense.moving.means[0, 0] += 1.0
+        assert learner != copies[0]
+
+
 def test_learners_differ_by_settings_seed_and_what_they_learned() -> None:
     assert wv.Learner(seed=1) == wv.Learner(seed=1)
     assert wv.Learner(seed=1) != wv.Learner(seed=2)
@@ -76,8 +109,23 @@ def test_learners_differ_by_settings_seed_and_what_they_learned() -> None:
         {"judgements": lambda array: array.astype(np.float32)},
         {"open_rounds": lambda array: np.array([99])},
         {"open_rounds": lambda array: np.array([0.5])},
-        *({"lead": lead} for lead in ([1.0, 0, 0.0], [True, 0, 0.0], [99, 0, 0.0], [1, 0])),
-        {"lead": [1, 0, math.nan]},
+        {"level": lambda array: array[:1]},
+        {"dense_parts": lambda array: array[:-1]},
+        {"dense_parts": lambda array: np.repeat(array[-1:], len(array))},
+        {"dense_parts": lambda array: np.arange(len(array))},
+        {"dense_parts": lambda array: np.arange(200, dtype=np.uint64)},
+        {"dense_actions": lambda array: array[1:]},
+        {"dense_actions": lambda array: np.zeros_like(array)},
+        {"dense_newest": lambda array: array[1:]},
+        {"dense_newest": lambda array: np.full(len(array), np.nan)},
+        {"dense_still_means": lambda array: array.T},
+        {"dense_still_means": lambda array: array.astype(np.float32)},
+        {"dense_moving_means": lambda array: np.where(array == array.max(), np.nan, array)},
+        {"dense_moving_covariances": lambda array: array[:, 1:]},
+        {"dense_moving_covariances": lambda array: array + np.nan},
+        {"dense_still_covariances": lambda array: -array},
+        {"dense_still_covariances": lambda array: array[:0]},
+        *({"leader": leader} for leader in (1.0, True, 12, -1, "first", None)),
         *({"newest": newest} for newest in (math.nan, math.inf, "today")),
         {"lessons": -1},
         {"round": 1.5},
@@ -99,9 +147,37 @@ def test_a_file_that_does_not_fit_together_is_refused(
 
     learner = wv.Learner(seed=1)
     play(learner, 10)
+    assert len(learner.bank.dense.newest) > 0
     learner.save(tmp_path / "learner")
     rewrite_saved(tmp_path / "learner", apply_change, "Learner")
-    with pytest.raises(FileError, match="holds no policy that fits together"):
+    with pytest.raises(FileError, match="holds no policy that fits together") as error:
+        wv.Learner.load(tmp_path / "learner")
+    assert "\n" not in str(error.value)
+
+
+def test_dense_beliefs_of_a_file_are_refused_with_a_fixed_half_life(tmp_path: Path) -> None:
+    automatic, fixed = wv.Learner(seed=1), wv.Learner(seed=1, half_life="never")
+    for learner, name in ((automatic, "automatic"), (fixed, "fixed")):
+        play(learner, 10)
+        learner.save(tmp_path / name)
+
+    def take_over(_: dict[str, Any], arrays: dict[str, Any]) -> None:
+        state = automatic.export_state()[1]
+        arrays.update({key: array for key, array in state.items() if key.startswith("dense_")})
+
+    rewrite_saved(tmp_path / "fixed", take_over, "Learner")
+    with pytest.raises(FileError, match="it has dense beliefs, which no learner with a fixed"):
+        wv.Learner.load(tmp_path / "fixed")
+
+
+def test_a_leader_that_has_ended_is_refused(tmp_path: Path) -> None:
+    learner = wv.Learner(seed=1)
+    learner.bank.dense = end_dense_beliefs(learner.bank.dense)
+    play(learner, 10)
+    learner.save(tmp_path / "learner")
+    assert wv.Learner.load(tmp_path / "learner") == learner
+    rewrite_saved(tmp_path / "learner", lambda header, _: header.update(leader=10), "Learner")
+    with pytest.raises(FileError, match="its counters are out of bounds"):
         wv.Learner.load(tmp_path / "learner")
 
 
@@ -124,25 +200,28 @@ def test_gaps_of_years_and_clocks_that_go_back(half_life: str) -> None:
 
 
 def test_a_fixed_half_life_fades_what_was_learned() -> None:
-    """The prediction falls with time or with rounds, and equally after equally many half-lives."""
+    """The prediction falls to the level of rewards, equally after equally many half-lives."""
 
-    def predict(half_life: str, lessons_between: int, seconds: float) -> float:
+    def predict(half_life: str, seconds: float) -> float:
+        """The prediction of the fourth round above the level; the lessons are of round 0."""
         learner = wv.Learner(seed=1, half_life=half_life)
-        learner.reward(learner.rank({}, ["x"], at=0.0), 1.0)
-        for i in range(lessons_between):
-            learner.rank({}, ["y"], at=seconds * i / lessons_between)
+        for action, reward in (("y", 0.0), ("x", 1.0)):
+            learner.learn(learner.rank({}, [action], at=0.0).lesson, reward, 0.0, 0)
+        for _ in range(2):
+            learner.rank({}, ["y"], at=seconds / 2.0)
         decision = learner.rank({}, ["x"], at=seconds)
-        return sum(amount for _, amount in learner.explain(decision))
+        assert learner.bank.bank.level[0] == 0.5
+        return sum(amount for _, amount in learner.explain(decision)) - 0.5
 
-    fresh = predict("never", 0, 0.0)
-    assert fresh > 0.3
-    assert predict("never", 3, YEAR) == pytest.approx(fresh, abs=1e-12)
-    assert predict("10 days", 3, 0.0) == pytest.approx(fresh, abs=1e-12)
-    assert predict("10 days", 3, 10 * 86_400.0) == pytest.approx(predict("1 day", 3, 86_400.0))
-    assert 0.3 * fresh < predict("10 days", 3, 10 * 86_400.0) < 0.9 * fresh
-    assert predict("10 days", 3, YEAR) == pytest.approx(0.0, abs=1e-9)
-    assert predict("4 rounds", 3, YEAR) == pytest.approx(predict("10 days", 3, 10 * 86_400.0))
-    assert predict("4 rounds", 3, 0.0) < fresh
+    fresh = predict("never", 0.0)
+    assert fresh > 0.2
+    assert predict("never", YEAR) == pytest.approx(fresh, abs=1e-12)
+    assert predict("10 days", 0.0) == pytest.approx(fresh, abs=1e-12)
+    assert predict("10 days", 10 * 86_400.0) == pytest.approx(predict("1 day", 86_400.0))
+    assert 0.3 * fresh < predict("10 days", 10 * 86_400.0) < 0.9 * fresh
+    assert predict("10 days", YEAR) == pytest.approx(0.0, abs=1e-9)
+    assert predict("4 rounds", YEAR) == pytest.approx(predict("10 days", 10 * 86_400.0))
+    assert predict("4 rounds", 0.0) < fresh
 
 
 # Explanations
@@ -150,17 +229,24 @@ def test_a_fixed_half_life_fades_what_was_learned() -> None:
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=repr)
 def test_an_explanation_sums_to_the_prediction(settings: dict[str, Any]) -> None:
+    """Whichever belief leads, sparse or dense."""
     learner = wv.Learner(seed=3, **settings)
     stream = Stream(9)
     now = play(learner, 80)[-1].at
-    for _ in range(10):
+    count = 2 if learner.is_fixed else len(AUTO_BELIEFS) + 2
+    for leader in range(count):
+        learner.bank.leader = leader
         decision = learner.rank(stream.draw_context(), stream.draw_actions(), at=now)
         parts = learner.explain(decision)
+        clock = learner.clock_of(decision.round, decision.at)
+        predicted = learner.bank.predict(decision.lesson, clock)
+        assert sum(amount for _, amount in parts) == pytest.approx(predicted[0], abs=1e-9)
         offer = Offer(decision.action, [decision.features])
         ranking, _ = learner.rank_packed(
             decision.context, pack_actions([offer]), [0], decision.at, decision.round
         )
-        assert sum(amount for _, amount in parts) == pytest.approx(ranking.means[0], abs=1e-9)
+        level = learner.bank.bank.level[0]
+        assert ranking.means[0] + level == pytest.approx(predicted[0], abs=1e-12)
         amounts = [abs(amount) for _, amount in parts]
         assert amounts == sorted(amounts, reverse=True)
         assert amounts[0] > 0.0
@@ -168,7 +254,7 @@ def test_an_explanation_sums_to_the_prediction(settings: dict[str, Any]) -> None
 
 
 def test_an_explanation_names_features_and_crossings() -> None:
-    learner = wv.Learner(seed=1)
+    learner = wv.Learner(seed=1, half_life="never")
     for vector in ([1.0, 2.0], [3.0, 1.0]):
         context = {"device": "phone", "v": vector}
         decision = learner.rank(context, [{"id": "news", "topic": "politics"}], at=0.0)
@@ -184,6 +270,40 @@ def test_an_explanation_names_features_and_crossings() -> None:
         "context.v × action=news",
         "context.v × action.topic=politics",
     }
+
+
+def test_an_explanation_of_a_dense_belief_names_what_an_action_makes_of_the_context() -> None:
+    """The context with categories, a number whose bins are known, and a missing one."""
+    learner = wv.Learner(seed=1)
+    for i in range(30):
+        context = {"device": "phone", "age": float(i % 7), "size": None}
+        decision = learner.rank(context, [{"id": "news", "topic": "politics"}], at=0.0)
+        learner.reward(decision, float(i % 7 > 3))
+    learner.bank.leader = len(AUTO_BELIEFS)
+    explained = dict(learner.explain(decision))
+    assert set(explained) == {
+        "constant",
+        "action=news",
+        "context.device=phone × action=news",
+        "context.age × action=news",
+        "context.size=missing × action=news",
+    }
+    assert explained["constant"] == pytest.approx(learner.bank.bank.level[0], abs=1e-12)
+
+
+def test_parts_of_a_belief_that_moves_sum_to_its_prediction() -> None:
+    learner = wv.Learner(seed=3)
+    now = play(learner, 80)[-1].at
+    stream = Stream(9)
+    learner.bank.leader = learner.bank.parts_belief
+    assert len(AUTO_BELIEFS[learner.bank.leader]) == 4
+    for _ in range(5):
+        decision = learner.rank(stream.draw_context(), stream.draw_actions(), at=now)
+        action = Offer(decision.action, [decision.features])
+        parts = learner.split_speeds(decision.context, action, decision.at, decision.round)
+        assert {each.shape for each in parts.values()} == {(4,)}
+        predicted = learner.bank.predict(decision.lesson, float(learner.bank.lessons))[0]
+        assert sum(each.sum() for each in parts.values()) == pytest.approx(predicted, abs=1e-9)
 
 
 # A full table

@@ -4,6 +4,8 @@ import copy
 import enum
 import math
 import pickle
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,17 @@ import pytest
 import windvane as wv
 from learner_helpers import check_same_sides, describe, play
 from windvane.errors import ChoiceError, FeatureError, RewardError, SettingError
+
+AT_TWO = {"at:hour": "14", "at:weekday": "wednesday"}
+TIMES = (
+    "2026-11-18T14:05",
+    "2026-11-18 14:59:59+09:00",
+    datetime(2026, 11, 18, 14, 5),
+    datetime(2026, 11, 18, 14, 5, tzinfo=timezone(timedelta(hours=-7))),
+    np.datetime64("2026-11-18T14:05"),
+    np.datetime64("2026-11-18T14:05:01.123456789", "ns"),
+)
+DATES = (date(2026, 11, 18), np.datetime64("2026-11-18"))
 
 
 class Colour(enum.StrEnum):
@@ -55,7 +68,19 @@ def rank(context: Any, actions: Any, **options: Any) -> wv.Decision:
         ({"c": "red"}, {"c": np.str_("red")}),
         ({"c": "red"}, {"c": Colour.RED}),
         ({"c": ["red", "blue"]}, {"c": np.array(["red", "blue"])}),
-        ({"c": "red"}, {"c": "red", "d": None}),
+        ({"c": "red"}, {"c": "red", "d": []}),
+        ({"n": "missing"}, {"n": None}),
+        ({"n": "missing"}, {"n": math.nan}),
+        ({"n": "missing"}, {"n": np.float32("nan")}),
+        ({"n": "missing"}, {"n": Decimal("nan")}),
+        ({"n": "missing"}, {"n": np.datetime64("NaT")}),
+        ({"n": "missing"}, {"n": np.datetime64("NaT", "ns")}),
+        ({"u": {"n": "missing"}}, {"u": {"n": None}}),
+        ({"n": 0.5}, {"n": Decimal("0.5")}),
+        ({"v": [3.0, 1.0]}, {"v": [Decimal(3), Decimal("1.0")]}),
+        *((AT_TWO, {"at": time}) for time in TIMES),
+        ({"u": AT_TWO}, {"u": {"at": datetime(2026, 11, 18, 14, 5)}}),
+        *(({"at": "wednesday"}, {"at": day}) for day in DATES),
         ({"u": {"n": 3.0}}, {"u": {"n": np.float64(3.0)}}),
         ({"2": "red"}, {2: "red"}),
         ({}, []),
@@ -79,6 +104,39 @@ def test_every_kind_of_feature_of_the_context_changes_the_prediction() -> None:
     assert len(predictions) == 6
 
 
+def test_times_of_pandas_are_read_as_those_of_python() -> None:
+    pandas = pytest.importorskip("pandas")
+    times = pandas.Series(pandas.to_datetime(["2026-11-18T14:05:01.123456789", None]))
+    for time in (
+        times[0],
+        times.to_numpy()[0],
+        pandas.Timestamp("2026-11-18 14:59", tz="Asia/Tokyo"),
+    ):
+        check_same_sides(rank({"at": time}, ["x"]).lesson, rank(AT_TWO, ["x"]).lesson)
+    for missing in (times[1], times.to_numpy()[1]):
+        wanted = rank({"at": "missing"}, ["x"]).lesson
+        check_same_sides(rank({"at": missing}, ["x"]).lesson, wanted)
+
+
+def test_times_and_missing_values_of_actions_are_read_as_those_of_a_context() -> None:
+    action = {"id": "x", "at": datetime(2026, 11, 18, 14, 5), "n": None}
+    wanted = {"id": "x", **AT_TWO, "n": "missing"}
+    check_same_sides(rank({}, [action]).lesson, rank({}, [wanted]).lesson)
+    texts = {"id": "x", "at": "2026-11-18T14:05"}  # actions of texts only are packed in one step
+    check_same_sides(rank({}, [texts]).lesson, rank({}, [{"id": "x", **AT_TWO}]).lesson)
+
+
+def test_what_is_missing_is_learned_as_a_category() -> None:
+    learner, random = wv.Learner(seed=1), np.random.default_rng(2)
+    for visitor in range(300):
+        age = None if random.random() < 0.5 else float(random.normal(40, 10))
+        decision = learner.rank({"age": age}, ["news", "match"], at=float(visitor))
+        learner.reward(decision, float((decision.action == "match") == (age is None)))
+    for age, wanted in ((None, "match"), (math.nan, "match"), (38.0, "news")):
+        chances = learner.rank({"age": age}, ["news", "match"], at=300.0).probabilities
+        assert chances[["news", "match"].index(wanted)] > 0.9
+
+
 def test_an_action_is_an_id_or_a_dict_with_an_id() -> None:
     assert describe([rank({}, ["x", "y"])]) == describe([rank({}, [{"id": "x"}, {"id": "y"}])])
     decision = rank({}, (np.str_("x"),))
@@ -94,9 +152,9 @@ class Name(str, enum.Enum):  # noqa: UP042  - its str() is not its text
 def test_a_known_action_of_texts_is_read_as_it_is_now() -> None:
     """Actions are found in a cache by their names and texts, in their order."""
     action = {"id": "x", "c": "red", "d": "old"}
-    first = rank({}, [action, {"id": "y"}])
+    first = rank({}, [action, {"id": "y"}], exclude="y")
     action["d"] = "new"
-    second = rank({}, [action, {"id": "y"}])
+    second = rank({}, [action, {"id": "y"}], exclude="y")
     assert first.lesson.hashes.tolist() != second.lesson.hashes.tolist()
     fresh = wv.Learner(seed=1)
     lessons = [
@@ -203,7 +261,9 @@ BAD_REQUESTS: list[tuple[Any, Any, dict[str, Any], str]] = [
     ({"a": {"b": {"c": 1}}}, ["x"], {}, CONTEXT + "a.b" + IN_NAMESPACE),
     (ENDLESS, ["x"], {}, CONTEXT + "a.a" + IN_NAMESPACE),
     ({"a": [["x"]]}, ["x"], {}, CONTEXT + "a" + ONE_KIND),
-    ({"a": math.nan}, ["x"], {}, CONTEXT + "a must be a finite number, got nan"),
+    ({"a": math.inf}, ["x"], {}, CONTEXT + "a must be a finite number, got inf"),
+    ({"a": Decimal("1e400")}, ["x"], {}, CONTEXT + "a must be a finite number, got inf"),
+    ({"a": [1.0, None]}, ["x"], {}, CONTEXT + "a" + ONE_KIND),
     ({}, [{"id": "x", "v": [1, "2"]}], {}, "features of action x: v" + ONE_KIND),
     ({"a": b"x"}, ["x"], {}, CONTEXT + "a" + NO_FEATURE + "bytes"),
     ({"v": np.ones((2, 2))}, ["x"], {}, CONTEXT + "v" + ONE_KIND),

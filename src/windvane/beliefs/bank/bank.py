@@ -195,12 +195,19 @@ class BeliefBank:
         return sum(array.nbytes for array in arrays) + 8 * count_dense_numbers(self.dense)
 
     def rank(self, sides: PackedSides, places: Places, at: float, key: int, round_: int) -> Ranking:
-        """Choose among the actions at `places`."""
+        """Choose among the actions at `places`.
+
+        After n lessons, an action is chosen uniformly at random with a probability of 1/(n + 1) at
+        least, unless the floor is 0: one reward says little.
+        """
         self.prepare()
+        rules = self.rules
+        if 0.0 < rules.floor * (self.lessons + 1) < 1.0:
+            rules = rules._replace(floor=1.0 / (self.lessons + 1))
         when = float(max(at, self.newest))
         when = when if math.isfinite(when) else 0.0
         return _rank_actions(
-            *(self.rules, self.bank, self.dense, self.leader_copy.sums, self.scales, sides),
+            *(rules, self.bank, self.dense, self.leader_copy.sums, self.scales, sides),
             *(places, self.leader, when, key, round_),
         )
 
