@@ -28,6 +28,7 @@ from windvane._numba.instructions import (
     take_root,
 )
 from windvane._random import FIRST_FREE_PLACE, TIE_PLACE
+from windvane.beliefs.full import layout
 from windvane.beliefs.full.choosing import (
     TIE_MARGIN,
     choose_best,
@@ -35,16 +36,7 @@ from windvane.beliefs.full.choosing import (
     draw_level,
     mix_uniformly,
 )
-from windvane.beliefs.full.layout import (
-    DISCOUNT,
-    MEAN,
-    NOISE,
-    SAMPLE,
-    TALLY,
-    WIDTH,
-    PolicyArrays,
-    build_rules,
-)
+from windvane.beliefs.full.layout import SAMPLE, TALLY, WIDTH, PolicyArrays, build_rules
 from windvane.beliefs.full.linalg import factor_cholesky, solve_with_root
 from windvane.lab.engines.game import (
     Player,
@@ -222,10 +214,10 @@ def can_play_side_by_side(player: Player, draw: Draw) -> bool:
     memory = player.memory
     rule = build_rules(1, memory, player.exploration, player.ridge, player.floor)[0]
     is_kept = memory.name in ("keep", "restart", "restart_at")
-    is_faded = rule["memory"] == DISCOUNT and memory.gamma >= LEAST_GAMMA
+    is_faded = rule["memory"] == layout.DISCOUNT and memory.gamma >= LEAST_GAMMA
     has_twin = is_kept or rule["twin"]
-    has_style = rule["style"] in (MEAN, SAMPLE) or (rule["style"] == WIDTH and has_twin)
-    return bool((is_faded or is_kept) and has_style and rule["unit"] != NOISE)
+    has_style = rule["style"] in (layout.MEAN, SAMPLE) or (rule["style"] == WIDTH and has_twin)
+    return bool((is_faded or is_kept) and has_style and rule["unit"] != layout.NOISE)
 
 
 def replay_side_by_side(
@@ -247,9 +239,7 @@ def _replay(player: Player, draws: Sequence[Draw], keys: Sequence[int], marks: M
 def plan_rules(player: Player, dim: int, space: int) -> Records:
     """The record of a policy, with fewer refreshes than one that is played alone."""
     gamma = player.memory.gamma
-    rules = build_rules(
-        dim, player.memory, player.exploration, player.ridge, player.floor, space=space
-    )
+    rules = build_rules(dim, player.memory, player.exploration, player.ridge, player.floor, space)
     apart = MOST_APART if gamma == 1.0 else min(MOST_APART, int(RIDGE_FADE / -math.log(gamma)))
     rules["refresh"], rules["lead"] = apart, gamma ** (-0.5 * apart)
     return rules
@@ -268,13 +258,9 @@ def open_replications(player: Player, draws: Sequence[Draw], keys: Sequence[int]
     spare = LANES - len(draws)
     reduced = [reduce_dimension(draw) for draw in draws]
     reduced += [reduced[0]] * spare
-    stacked = reduced[0]._replace(
-        theta=np.stack([draw.theta for draw in reduced]),
-        era=np.stack([draw.era for draw in reduced]),
-        arms=np.stack([draw.arms for draw in reduced]),
-        picks=np.stack([draw.picks for draw in reduced]),
-        noise=np.stack([draw.noise for draw in reduced]),
-    )
+    names = ("theta", "era", "arms", "picks", "noise")
+    stacks = {name: np.stack([getattr(draw, name) for draw in reduced]) for name in names}
+    stacked = reduced[0]._replace(**stacks)
     count = stacked.arms.shape[1]
     return Replications(
         stacked,
@@ -291,19 +277,12 @@ def open_replications(player: Player, draws: Sequence[Draw], keys: Sequence[int]
 @compiled
 def view_draw(game: Replications, lane: int) -> Draw:
     """The replication in a lane, as views."""
-    return Draw(
-        game.draws.theta[lane],
-        game.draws.era[lane],
-        game.draws.arms[lane],
-        game.draws.picks[lane],
-        game.draws.noise[lane],
-        game.draws.binary,
-        game.lines[lane, 0],
-        game.lines[lane, 1],
-        game.draws.link,
-        game.draws.table,  # empty, as is the next one
-        game.draws.logged,
-    )
+    every = game.draws  # of which the table and the logged arms are empty
+    theta, era, arms = every.theta[lane], every.era[lane], every.arms[lane]
+    picks, noise = every.picks[lane], every.noise[lane]
+    centre, slope = game.lines[lane, 0], game.lines[lane, 1]
+    binary, link, table, logged = every.binary, every.link, every.table, every.logged
+    return Draw(theta, era, arms, picks, noise, binary, centre, slope, link, table, logged)
 
 
 @compiled
@@ -320,13 +299,6 @@ def open_rounds(game: Replications, t: int) -> None:
 def start_lane(game: Replications, lane: int, t: int) -> np.uint64:
     """The start of the random stream of round t in a lane."""
     return _random.start_round(np.uint64(game.keys[lane]), t)
-
-
-@compiled
-def choose_any(game: Replications, t: int) -> None:
-    """Choose any arm of round t in every lane."""
-    for lane in range(LANES):
-        game.chosen[lane] = choose_uniformly(game.keys[lane], t, game.offers.means.shape[1])
 
 
 @compiled
@@ -355,7 +327,8 @@ def play(game: Replications, arrays: PolicyArrays, belief: LaneBelief, restarts:
             refresh(arrays, belief)
         open_rounds(game, t)
         if t < game.any_first:
-            choose_any(game, t)
+            for lane in range(LANES):
+                game.chosen[lane] = choose_uniformly(game.keys[lane], t, belief.arms.shape[0])
         else:
             choose(game, arrays, belief, t)
         earn_rewards(game, t, belief.scalars[REWARD : REWARD + 1], belief.vectors[CHOSEN])
@@ -423,7 +396,9 @@ def choose(game: Replications, arrays: PolicyArrays, belief: LaneBelief, t: int)
     rules, count = arrays.rules, belief.arms.shape[0]
     scores, scalars, has_widths = np.empty(count), belief.scalars, rules[0].style == WIDTH
     if has_widths:
-        draw_levels(game, arrays, belief, t)
+        scale = compute_scale(arrays)
+        for lane in range(LANES):
+            scalars[LEVEL, lane] = draw_level(rules, scale, start_lane(game, lane, t))
         bound_scores(arrays, belief)
     else:
         draw_right_sides(game, arrays, belief, t)
@@ -471,8 +446,7 @@ def draw_right_sides(game: Replications, arrays: PolicyArrays, belief: LaneBelie
                 draws[1, i, lane] = normals[d + i]
     factor = math.sqrt(rule.ridge) * scale
     for i in range(d):
-        right = load(vectors[MOMENT], i) + factor * load(draws[1], i)
-        store(vectors[RIGHT], i, right)
+        store(vectors[RIGHT], i, load(vectors[MOMENT], i) + factor * load(draws[1], i))
     if rule.style == SAMPLE:
         add_root_product(belief.matrices[ROOT], draws[0], scale, vectors[RIGHT])
 
@@ -503,14 +477,6 @@ def score_samples(belief: LaneBelief) -> None:
         top = take_larger(top, score)
         largest = take_larger(largest, abs(score))
     store(belief.scalars, BAR, top - TIE_MARGIN * largest)
-
-
-@compiled
-def draw_levels(game: Replications, arrays: PolicyArrays, belief: LaneBelief, t: int) -> None:
-    """Draw the confidence level of every lane."""
-    scale = compute_scale(arrays)
-    for lane in range(LANES):
-        belief.scalars[LEVEL, lane] = draw_level(arrays.rules, scale, start_lane(game, lane, t))
 
 
 @compiled
@@ -612,20 +578,15 @@ def follow(belief: LaneBelief, fade: float, has_widths: bool) -> None:
     """
     matrices, vectors = belief.matrices, belief.vectors
     inverse, spread, x, v = matrices[INVERSE], matrices[SPREAD], vectors[CHOSEN], vectors[ESTIMATE]
-    p, q, cross, rest = (
-        vectors[IMAGE],
-        vectors[SPREAD_IMAGE],
-        vectors[CROSS_IMAGE],
-        vectors[SCRATCH],
-    )
+    p, q, cross = vectors[IMAGE], vectors[SPREAD_IMAGE], vectors[CROSS_IMAGE]
     multiply(inverse, x, p)
     share = 1.0 / (fade + sum_products(x, p))
     if has_widths:
         multiply(spread, x, q)
         multiply_two(inverse, p, q, vectors[SECOND_IMAGE], cross)
-        multiply(spread, p, rest)
+        multiply(spread, p, vectors[SCRATCH])
         for i in range(x.shape[0]):
-            store(cross, i, load(cross, i) + load(rest, i))
+            store(cross, i, load(cross, i) + load(vectors[SCRATCH], i))
         eta = share * (load(belief.scalars, REWARD) - sum_products(x, v))
         whole = 1.0 + sum_products(x, q)
         follow_arms(belief, share, whole, eta, fade)
@@ -650,12 +611,8 @@ def follow_arms(belief: LaneBelief, share: Floats, whole: Floats, eta: Floats, f
     zᵀPQz ← (zᵀPQz − mr − ae/c + (a/c)m·pᵀp + (a/c)²pᵀq)/f
     """
     vectors, numbers, growth = belief.vectors, belief.numbers, 1.0 / fade
-    p, q, second, cross = (
-        vectors[IMAGE],
-        vectors[SPREAD_IMAGE],
-        vectors[SECOND_IMAGE],
-        vectors[CROSS_IMAGE],
-    )
+    p, q = vectors[IMAGE], vectors[SPREAD_IMAGE]
+    second, cross = vectors[SECOND_IMAGE], vectors[CROSS_IMAGE]
     length, overlap = sum_products(p, p), sum_products(p, q)
     pull = (sum_products(p, vectors[ESTIMATE]) + eta * length) * share
     means, mean_slopes, squares = numbers[MEANS], numbers[MEAN_SLOPES], numbers[SQUARED_WIDTHS]

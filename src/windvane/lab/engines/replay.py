@@ -25,6 +25,7 @@ from windvane import _random
 from windvane._numba.compilation import compiled
 from windvane.beliefs import adaptive
 from windvane.beliefs.adaptive import SELECTION_KEY, Adaptation, Adaptive
+from windvane.beliefs.full import layout
 from windvane.beliefs.full.block import reset, view_belief
 from windvane.beliefs.full.choosing import (
     choose_by_scores,
@@ -32,17 +33,7 @@ from windvane.beliefs.full.choosing import (
     score_linearly,
     solve_from_estimate,
 )
-from windvane.beliefs.full.layout import (
-    HALF_NORMAL,
-    NORMAL,
-    TALLY,
-    WIDTH,
-    PolicyArrays,
-    block_size,
-    build_rules,
-    history_limit,
-    history_width,
-)
+from windvane.beliefs.full.layout import TALLY, WIDTH, PolicyArrays, block_size, build_rules
 from windvane.beliefs.full.learning import LARGEST_CONDITION, learn_and_track
 from windvane.beliefs.full.linalg import dot
 from windvane.beliefs.full.noise import forget_errors
@@ -173,6 +164,16 @@ def list_restarts(memory: Memory, rounds: int) -> Marks:
 
 
 @compiled
+def begin_round(game: Game, t: int, best: float) -> tuple[float, int]:
+    """Return the best mean reward of round t, and an arm if any arm is chosen in it, else -1."""
+    if has_new_arms(game.draw, t):
+        best = open_round(game.draw, game.offer, t)
+    if t < game.any_first:
+        return best, choose_uniformly(game.key, t, game.offer.means.size)
+    return best, -1
+
+
+@compiled
 def play(game: Game, arrays: PolicyArrays, restarts: Marks) -> None:
     """Choose and learn in every round of a replication."""
     rule, counts, state = arrays.rules[0], arrays.tally[0], view_belief(arrays)
@@ -188,13 +189,10 @@ def play(game: Game, arrays: PolicyArrays, restarts: Marks) -> None:
         if t == 0 or t == restarts[restart]:
             reset(arrays)
             restart += t > 0
-        if has_new_arms(draw, t):
-            best = open_round(draw, offer, t)
+        best, chosen = begin_round(game, t, best)
         if squared_widths.size > 0 and (counts.seen == 0 or not is_fixed):
             measure_arms(state, offered)
-        if t < game.any_first:
-            chosen = choose_uniformly(game.key, t, means.size)
-        else:
+        if chosen < 0:
             start = _random.start_round(np.uint64(game.key), t)
             chosen = choose_measured(arrays, state, offered, start)
         reward = realize_reward(draw, means[chosen], draw.noise[t])
@@ -223,16 +221,13 @@ def log_decisions(player: Player, draw: Draw, key: int, replication: int = 0) ->
     game = open_game(player, draw, key)
     arrays = _make_arrays(player, draw, game)
     rule = arrays.rules[0]
-    if rule["style"] != WIDTH or rule["law"] not in (NORMAL, HALF_NORMAL):
+    if rule["style"] != WIDTH or rule["law"] not in (layout.NORMAL, layout.HALF_NORMAL):
         raise SettingError(
             "log_decisions: the exploration must be randomized(normal(...)) or "
             f"randomized(half_normal(...)), got {player.exploration!r}"
         )
-    log = DecisionLog(
-        np.empty(draw.rounds, np.int64),
-        np.empty(draw.rounds),
-        *np.empty((3, draw.rounds, game.offer.means.size)),
-    )
+    tables = np.empty((3, draw.rounds, game.offer.means.size))
+    log = DecisionLog(np.empty(draw.rounds, np.int64), np.empty(draw.rounds), *tables)
     _play_and_log(game, arrays, list_restarts(player.memory, draw.rounds), log)
     return log
 
@@ -277,16 +272,6 @@ def replay_generalized(player: Player, draw: Draw, key: int, marks: Marks) -> Fl
     elif (failed := play_generalized(game, rules, history)) >= 0:
         raise FitError(f"{player.name}: in round {failed} no {player.link} estimate was reached")
     return accumulate_regret(game.regret, marks)
-
-
-@compiled
-def begin_round(game: Game, t: int, best: float) -> tuple[float, int]:
-    """Return the best mean reward of round t, and an arm if any arm is chosen in it, else -1."""
-    if has_new_arms(game.draw, t):
-        best = open_round(game.draw, game.offer, t)
-    if t < game.any_first:
-        return best, choose_uniformly(game.key, t, game.offer.means.size)
-    return best, -1
 
 
 @compiled
@@ -389,13 +374,13 @@ def make_candidates(player: Player, adaptation: Adaptation, draw: Draw, space: i
         build_rules(draw.dim, memory, exploration, player.ridge, player.floor, space)
         for memory in memories
     ]
-    limits = [history_limit(memory, exploration) for memory in memories]
+    limits = [layout.history_limit(memory, exploration) for memory in memories]
     kept = [draw.rounds if limit is None else min(limit, draw.rounds) for limit in limits]
     return Candidates(
         np.concatenate(rules),
         np.zeros(len(memories), TALLY),
         np.zeros((len(memories), max(block_size(record) for record in rules))),
-        np.zeros((sum(kept), max(history_width(draw.dim, memory) for memory in memories))),
+        np.zeros((sum(kept), max(layout.history_width(draw.dim, memory) for memory in memories))),
         np.cumsum([0, *kept]).astype(np.int64),
         np.array([memory.every for memory in memories], dtype=np.int64),
     )
@@ -404,20 +389,10 @@ def make_candidates(player: Player, adaptation: Adaptation, draw: Draw, space: i
 def make_selector(adaptation: Adaptation, key: int) -> Selector:
     """Make the selector of an adaptation before the first round: the longest memory acts."""
     count = len(adaptation.memories)
-    turn = np.zeros(1, TURN)
-    turn["acting"] = count - 1
-    turn["chance"] = 1.0
-    turn["key"] = key
-    return Selector(
-        adaptation.kind == "predictive",
-        adaptation.kind == "bandits",
-        adaptation.span,
-        adaptation.rate,
-        adaptation.largest,
-        adaptation.fade,
-        np.zeros(count),
-        turn,
-    )
+    turn = np.array([(count - 1, 1.0, key, 0, 0.0, 0.0)], TURN)
+    kinds = (adaptation.kind == "predictive", adaptation.kind == "bandits")
+    rates = (adaptation.rate, adaptation.largest, adaptation.fade)
+    return Selector(*kinds, adaptation.span, *rates, np.zeros(count), turn)
 
 
 @compiled
@@ -439,21 +414,15 @@ def choose_as(candidates: Candidates, j: int, offered: TrackedArms, start: np.ui
 
 
 @compiled
-def learn_as(candidates: Candidates, j: int, x: Floats, reward: float, at: float) -> None:
-    """Let candidate j learn."""
-    arrays = view_arrays(candidates, j)
-    state = view_belief(arrays)
-    learn_and_track(arrays, state, x, reward, at, track_no_arms(state))
-
-
-@compiled
 def learn_as_all(
     candidates: Candidates, selector: Selector, x: Floats, reward: float, at: float
 ) -> None:
     """Let all candidates learn, or only the acting one if a block starts with a blank belief."""
     for j in range(candidates.rules.size):
         if not selector.is_fresh or j == selector.turn[0].acting:
-            learn_as(candidates, j, x, reward, at)
+            arrays = view_arrays(candidates, j)
+            state = view_belief(arrays)
+            learn_and_track(arrays, state, x, reward, at, track_no_arms(state))
 
 
 @compiled
@@ -500,10 +469,9 @@ def play_adaptive(game: Game, candidates: Candidates, selector: Selector) -> Non
     """Select a candidate, choose and learn in every round of a replication."""
     draw, offer, means, regret = game.draw, game.offer, game.offer.means, game.regret
     turn = selector.turn[0]
-    count = candidates.rules.size
     squared_widths = np.empty(means.size if candidates.rules[0].style == WIDTH else 0)
     offered = TrackedArms(offer.arms, offer.squared_norms, squared_widths, squared_widths[:0])
-    for j in range(count):
+    for j in range(candidates.rules.size):
         reset(view_arrays(candidates, j))
     best = 0.0
     for t in range(draw.era.size):
@@ -513,11 +481,8 @@ def play_adaptive(game: Game, candidates: Candidates, selector: Selector) -> Non
             open_block(candidates, selector, game.key, t)
         age = t - turn.first_round if selector.is_fresh else t
         restart_due(candidates, selector, age)
-        if has_new_arms(draw, t):
-            best = open_round(draw, offer, t)
-        if t < game.any_first:
-            chosen = choose_uniformly(game.key, t, means.size)
-        else:
+        best, chosen = begin_round(game, t, best)
+        if chosen < 0:
             start = _random.start_round(turn.key, age)
             chosen = choose_as(candidates, turn.acting, offered, start)
         x = offer.arms[chosen]
