@@ -43,7 +43,7 @@ class TaskProgress(NamedTuple):
     task: str  # the name of a world or of a panel, or "reading"
     done: int
     total: int
-    unit: str  # "replications" or "bytes"
+    unit: str  # "replications", "runs" or "bytes"
 
 
 Report = Callable[[TaskProgress], None]
@@ -75,13 +75,13 @@ def open_report(progress: bool | Report) -> Iterator[Report]:
         yield report
 
 
-def make_counter(totals: Mapping[str, int], report: Report) -> Count:
-    """Return a function that adds up the finished replications of each task and reports the sum."""
+def make_counter(totals: Mapping[str, int], report: Report, unit: str = "replications") -> Count:
+    """Return a function that adds up what is finished of each task and reports the sum."""
     done = dict.fromkeys(totals, 0)
 
-    def count(name: str, replications: int) -> None:
-        done[name] += replications
-        report(TaskProgress(name, done[name], totals[name], "replications"))
+    def count(name: str, more: int) -> None:
+        done[name] += more
+        report(TaskProgress(name, done[name], totals[name], unit))
 
     for name in totals:
         count(name, 0)
@@ -231,19 +231,15 @@ def run_experiments(
     for chunk, curves in runner(missing):
         results[chunk.name].regret[:, chunk.first : chunk.last] = curves
         if checkpoint:
-            _save_chunk(checkpoint, chunk, curves)
+            checkpoint.mkdir(parents=True, exist_ok=True)
+            with replace_file(_chunk_path(checkpoint, chunk)) as draft, open(draft, "wb") as file:
+                np.save(file, curves, allow_pickle=False)
         progress(chunk.name, chunk.last - chunk.first)
     return results
 
 
 def _chunk_path(folder: Path, chunk: Chunk) -> Path:
     return folder / f"{chunk.experiment.fingerprint}-{chunk.first}-{chunk.last}.npy"
-
-
-def _save_chunk(folder: Path, chunk: Chunk, curves: Floats) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with replace_file(_chunk_path(folder, chunk)) as draft, open(draft, "wb") as file:
-        np.save(file, curves, allow_pickle=False)
 
 
 def _load_chunk(folder: Path, chunk: Chunk) -> Floats | None:

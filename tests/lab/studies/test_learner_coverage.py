@@ -16,7 +16,6 @@ from windvane.lab.studies.learner_coverage import (
     KINDS,
     WORLDS,
     draw_means,
-    make_log,
     play_live,
     summarize,
     value_shadows,
@@ -83,18 +82,18 @@ def test_a_fashion_is_that_of_all_visitors_and_ends_and_a_short_half_life_earns_
 @pytest.mark.parametrize("text", ["learner", "full(half_life(3600) * epsilon(0.02), dim=32)"])
 def test_the_shadow_of_the_learner_that_logged_earns_what_it_earned(text: str) -> None:
     play = play_live(text, draw_means("slow", 600, np.random.default_rng(5)), [1])
-    own, other = value_shadows((text, "explorationPercentage=1.0"), play.log)
+    own, other = value_shadows((text, "explorationPercentage=1.0"), play)
     assert own == pytest.approx(play.value)
-    assert other == pytest.approx(play.log.means.mean())  # it chooses at random
+    assert other == pytest.approx(play.means.mean())  # it chooses at random
 
 
 def test_a_live_learner_earns_more_than_a_uniform_one_and_its_log_is_calibrated() -> None:
     means = draw_means("still", 1000, np.random.default_rng(2))
     uniform = play_live("explorationPercentage=1.0", means, [1])
-    [batch] = uniform.log.iterate_batches()
+    [batch] = uniform.iterate_batches()
     assert batch.probabilities == pytest.approx(1 / ACTIONS)
     assert play_live("learner", means, [1]).value > uniform.value + 0.05
-    [batch] = make_log(means, 0.2, [5]).iterate_batches()
+    [batch] = play_live("explorationPercentage=0.2", means, [5]).iterate_batches()
     own = batch.chosen_probabilities
     assert own.min() >= 0.2 / ACTIONS - 1e-9
     weights = 1 / (ACTIONS * own)  # of a uniform policy: the mean is 1

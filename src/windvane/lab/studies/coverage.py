@@ -13,6 +13,7 @@ The truth at a look is the mean, over the decisions so far, of the true value of
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
@@ -22,38 +23,14 @@ from windvane import validation
 from windvane._terminal.tables import Cell
 from windvane.beliefs.chooser import make_key
 from windvane.errors import SettingError
-from windvane.evaluation.estimates.confidence_sequence import (
-    MODEL_BOUNDS,
-    ActionModel,
-    BoundedModel,
-    ConfidenceSequence,
-    SideModel,
-    bound_gain,
-    bound_model,
-    bound_value,
-    make_sequence,
-    update_with_model,
-)
-from windvane.evaluation.estimates.estimators import (
-    DM,
-    DR,
-    IPS,
-    SNDR,
-    SNIPS,
-    UNIT_RANGE,
-    CressieReadSums,
-    ValueSums,
-    WeightRange,
-    bound_cressie_read,
-    estimate_cressie_read,
-    estimate_values,
-    normal_quantile,
-)
+from windvane.evaluation.estimates import confidence_sequence, estimators
+from windvane.evaluation.estimates.confidence_sequence import MODEL_BOUNDS, BoundedModel, SideModel
+from windvane.evaluation.estimates.estimators import UNIT_RANGE, ValueSums
 from windvane.evaluation.estimates.recent_value import RecentSums
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.replay import DecisionLog, log_decisions
 from windvane.lab.experiments import Report, make_counter, open_report, run_on_threads
-from windvane.lab.studies.plan import Plan, PolicySpec, make_plan, make_player
+from windvane.lab.studies.plan import PolicySpec, make_plan, make_player
 from windvane.lab.studies.result import StudyResult, count_noun, standard_error
 from windvane.lab.worlds import World
 from windvane.lab.worlds.draw import Draw
@@ -66,7 +43,7 @@ LOGGING_POLICY = "discount(0.99) * randomized(half_normal(posterior(0.5)))"
 FIRST_LOOK = 100  # decisions
 JUDGED_POLICIES = ("first action", "at random", "best at the start")
 REPLICATIONS_PER_CHUNK = 10
-NORMAL_NAMES = {IPS: "IPS", SNIPS: "SNIPS", DM: "DM", DR: "DR", SNDR: "SNDR"}
+NORMAL_NAMES = {getattr(estimators, name): name for name in ("IPS", "SNIPS", "DM", "DR", "SNDR")}
 CRESSIE_READ = "Cressie-Read"
 SEQUENCE = "sequence"
 MODEL_SEQUENCE = "sequence with model"
@@ -108,13 +85,10 @@ class Coverage(StudyResult):
     long_frames = ("intervals",)
 
     def describe(self) -> str:
-        """Return one line that says what was played."""
-        counts = (
-            count_noun(len(self.worlds), "drift"),
-            count_noun(self.summary["estimator"].n_unique(), "estimator"),
-            count_noun(self.replications, "replication"),
-        )
-        return f"{', '.join(counts)}, seed {self.seed}"
+        drifts = count_noun(len(self.worlds), "drift")
+        names = count_noun(self.summary["estimator"].n_unique(), "estimator")
+        replications = count_noun(self.replications, "replication")
+        return f"{drifts}, {names}, {replications}, seed {self.seed}"
 
     def figure(self) -> "Figure":
         """Draw coverage and width of every estimator, one column of panels a drift."""
@@ -164,11 +138,15 @@ def coverage(
     if not validation.share("coverage", "floor", floor) > 0:
         raise SettingError(f"coverage: floor must be above 0, got {floor!r}")
     sizes = {"dim": dim, "arms": arms, "horizon": horizon}
-    plan = _plan_logs(sizes, _name_drifts(drifts, horizon), actions, policy)
+    table = {**sizes, "actions": actions, "reward": "bernoulli()"}
+    named = _name_drifts(drifts, horizon).items()
+    plan = make_plan({name: {**table, "drift": drift} for name, drift in named}, policy)
+    if any(world.action_set for world in plan.worlds.values()):
+        raise SettingError(f"coverage: actions must be fixed() or fresh(), got {actions!r}")
     places = space_looks(FIRST_LOOK, horizon, looks)
-    table = {**plan.policies[0], "floor": floor}
+    logger = {**plan.policies[0], "floor": floor}
     runs = {
-        name: LoggedRuns(world, make_player(table, world), places, alpha, seed)
+        name: LoggedRuns(world, make_player(logger, world), places, alpha, seed)
         for name, world in plan.worlds.items()
     }
     with open_report(progress) as report:
@@ -213,17 +191,6 @@ def summarize(world: str, numbers: Floats) -> list[dict[str, Cell]]:
             }
         )
     return rows
-
-
-def _plan_logs(
-    sizes: Mapping[str, int], drifts: Mapping[str, str], actions: str, policy: PolicySpec
-) -> Plan:
-    """Plan one world with clicks for each drift, and the policy that logs in all of them."""
-    settings = {**sizes, "actions": actions, "reward": "bernoulli()"}
-    plan = make_plan({name: {**settings, "drift": drift} for name, drift in drifts.items()}, policy)
-    if any(world.action_set for world in plan.worlds.values()):
-        raise SettingError(f"coverage: actions must be fixed() or fresh(), got {actions!r}")
-    return plan
 
 
 def _name_drifts(drifts: str | Sequence[str] | None, horizon: int) -> dict[str, str]:
@@ -327,10 +294,6 @@ class _Rows(NamedTuple):
     model_values: Floats  # (R, P, T) Σ_a π(a) q̂(a)
     model_chosen: Floats  # (R, 1, T) q̂ of the chosen arm
 
-    def cut(self, start: int, end: int) -> "_Rows":
-        """The decisions from one look to the next."""
-        return _Rows(*(column[..., start:end] for column in self))
-
 
 def space_looks(first: int, horizon: int, count: int) -> Places:
     """Numbers of decisions at which somebody looks, evenly spaced on a log scale, (≤ count,).
@@ -357,34 +320,33 @@ def estimate_at_looks(
     numbers[..., TRUTH] = _find_truth(judged, looks, half_life)
     sums = ValueSums.make_empty(rows.weights.shape[:2])
     recent = RecentSums(half_life)
-    sequence = ConfidenceSequence()
-    model_sequences = [make_sequence(UNIT_RANGE, bound) for bound in MODEL_BOUNDS]
+    sequence = confidence_sequence.ConfidenceSequence()
+    model_sequences = [confidence_sequence.make_sequence(UNIT_RANGE, each) for each in MODEL_BOUNDS]
     sequences = [sequence, *model_sequences]
-    quantile = normal_quantile(alpha)
+    quantile = estimators.normal_quantile(alpha)
     start = 0
     for place, look in enumerate(looks.tolist()):
-        part = rows.cut(start, look)
+        part = _Rows(*(column[..., start:look] for column in rows))
         sums = sums.merge(ValueSums.from_rows(*part))
         recent.update(np.arange(start, look, dtype=np.float64), part.rewards, part.weights)
         sequence.update(part.rewards, part.weights)
         for each, model in zip(model_sequences, models, strict=True):
             terms = model.select(slice(start, look))
-            update_with_model(each, part.rewards, part.weights, terms)
+            confidence_sequence.update_with_model(each, part.rewards, part.weights, terms)
         start = look
 
-        normal = {title: estimate_values(name, sums) for name, title in NORMAL_NAMES.items()}
-        estimates: dict[str, tuple[Floats | float, Floats, Floats]] = {
-            title: (value, value - quantile * error, value + quantile * error)
-            for title, (value, error) in normal.items()
-        }
+        estimates: dict[str, tuple[Floats | float, Floats, Floats]] = {}
+        for name, title in NORMAL_NAMES.items():
+            value, error = estimators.estimate_values(name, sums)
+            estimates[title] = (value, value - quantile * error, value + quantile * error)
         estimates[CRESSIE_READ] = _estimate_cressie_read(sums, largest_weight, alpha)
         estimates[RECENT] = (recent.estimate_value(), *recent.bound_value(alpha))
         estimates[SEQUENCE] = (np.nan, *sequence.bound_value(alpha))
-        estimates[MODEL_SEQUENCE] = (np.nan, *bound_value(sequences, alpha))
-        estimates[GAIN_SEQUENCE] = (np.nan, *bound_gain(sequences, alpha))
+        estimates[MODEL_SEQUENCE] = (np.nan, *confidence_sequence.bound_value(sequences, alpha))
+        estimates[GAIN_SEQUENCE] = (np.nan, *confidence_sequence.bound_gain(sequences, alpha))
         for title, values in estimates.items():
-            for number, value in zip((VALUE, LOW, HIGH), values, strict=True):
-                numbers[ESTIMATORS.index(title), :, :, place, number] = value
+            for number, found in zip((VALUE, LOW, HIGH), values, strict=True):
+                numbers[ESTIMATORS.index(title), :, :, place, number] = found
     return numbers
 
 
@@ -420,32 +382,24 @@ def _estimate_cressie_read(
     sums: ValueSums, largest_weight: float, alpha: float
 ) -> tuple[Floats, Floats, Floats]:
     """The value, low and high of each log and policy, (R, P) each."""
-    weights = WeightRange(0.0, largest_weight)
+    weights = estimators.WeightRange(0.0, largest_weight)
     estimates = np.empty((3, *sums.rows.shape))
     for r, p in np.ndindex(sums.rows.shape):
-        one_log = CressieReadSums.from_value_sums(sums.select(r).select(p))
-        ends = bound_cressie_read(one_log, UNIT_RANGE, weights, alpha)
-        estimates[:, r, p] = estimate_cressie_read(one_log, weights), *ends
+        one_log = estimators.CressieReadSums.from_value_sums(sums.select(r).select(p))
+        ends = estimators.bound_cressie_read(one_log, UNIT_RANGE, weights, alpha)
+        estimates[:, r, p] = estimators.estimate_cressie_read(one_log, weights), *ends
     return estimates[0], estimates[1], estimates[2]
 
 
 def _bound_models(judged: Sequence[JudgedLog], bound: float) -> BoundedModel:
     """The model terms of all policies for one bound, (R, P, T) each."""
     terms = []
-    for run in judged:
-        decisions, arms = run.log.probabilities.shape
-        starts = arms * np.arange(decisions + 1)
-        models = [
-            bound_model(
-                ActionModel(
-                    *(run.log.predictions.ravel(), policy.ravel(), run.log.probabilities.ravel()),
-                    *(starts, run.log.chosen),
-                ),
-                UNIT_RANGE,
-                bound,
-            )
-            for policy in run.policies
-        ]
-        terms.append(np.array(models))  # (P, 2, 3, T)
+    for log, policies in judged:
+        decisions, arms = log.probabilities.shape
+        rest = (log.probabilities.ravel(), arms * np.arange(decisions + 1), log.chosen)
+        make_model = partial(confidence_sequence.ActionModel, log.predictions.ravel())
+        models = [make_model(policy.ravel(), *rest) for policy in policies]
+        bounded = [confidence_sequence.bound_model(each, UNIT_RANGE, bound) for each in models]
+        terms.append(np.array(bounded))  # (P, 2, 3, T)
     rewards, complements = np.moveaxis(np.stack(terms), (2, 3), (0, 1))  # (3, R, P, T) each
     return BoundedModel(SideModel(*rewards), SideModel(*complements))

@@ -14,13 +14,14 @@ is dealt out again every 100 decisions: there a half-life of 15 minutes is bette
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import polars as pl
 
 from windvane import validation
 from windvane.errors import SettingError
+from windvane.evaluation import log_batch
 from windvane.evaluation.evaluator import evaluate
 from windvane.evaluation.learners.candidates import (
     LearnerCandidate,
@@ -29,16 +30,8 @@ from windvane.evaluation.learners.candidates import (
 )
 from windvane.evaluation.learners.feature_blocks import split_blocks
 from windvane.evaluation.learners.shadow import make_shadow, open_candidate
-from windvane.evaluation.log_batch import (
-    BadRow,
-    DecisionFeatures,
-    LogBatch,
-    LogFacts,
-    LoggedAction,
-    Period,
-    survey_log,
-)
-from windvane.lab.experiments import Report, TaskProgress, open_report
+from windvane.evaluation.log_batch import BadRow, DecisionFeatures, LogBatch
+from windvane.lab.experiments import Report, make_counter, open_report
 from windvane.lab.studies.result import StudyResult, count_noun, standard_error
 from windvane.types import Floats, Places
 
@@ -46,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WORLDS = ("still", "abrupt", "slow", "fashion")
-LOGGERS = {"uniform": 1.0, "20 % exploration": 0.2, "2 % exploration": 0.02}
+LOGGERS = {"uniform": 1.0, "20 % exploration": 0.2, "2 % exploration": 0.02}  # how much it explores
 REFERENCE = "learner"
 LEARNERS = (  # a log of 3000 decisions, one a minute, has 50 hours
     REFERENCE,
@@ -97,7 +90,6 @@ class LearnerCoverage(StudyResult):
     long_frames = ("estimates",)
 
     def describe(self) -> str:
-        """Return one line that says what was played."""
         learners = count_noun(self.estimates["learner"].n_unique(), "learner")
         return f"{count_noun(len(self.summary) - 1, 'cell')}, {learners}, seed {self.seed}"
 
@@ -132,30 +124,23 @@ def learner_coverage(
         for place, world in enumerate(WORLDS):
             means = draw_means(world, horizon, np.random.default_rng([seed, place]))
             total = len(learners) * runs + logs * len(LOGGERS)
-            done = _count(report, world, total)
-            next(done)
+            count = make_counter({world: total}, report, "runs")
             truth = {}
             for text in learners:
                 live = []
                 for run in range(runs):
                     live.append(play_live(text, means, seed=[seed, place, 1, run]).value)
-                    next(done)
+                    count(world, 1)
                 truth[text] = float(np.mean(live))
             for number, (logger, share) in enumerate(LOGGERS.items()):
                 for k in range(logs):
-                    log = make_log(means, share, [seed, place, 2 + number, k])
+                    start = [seed, place, 2 + number, k]
+                    log = play_live(f"explorationPercentage={share}", means, start)
                     cell = {"world": world, "logger": logger, "log": len(rows) // len(learners)}
                     rows += judge_log(log, learners, truth, cell)
-                    next(done)
+                    count(world, 1)
     estimates = pl.DataFrame(rows, infer_schema_length=None)
     return LearnerCoverage(logs, runs, horizon, seed, estimates, summarize(estimates))
-
-
-def _count(report: Report, task: str, total: int) -> Iterator[None]:
-    """Report one more finished play or log at each step."""
-    for done in range(total + 1):
-        report(TaskProgress(task, done, total, "runs"))
-        yield
 
 
 def draw_means(world: str, horizon: int, rng: np.random.Generator) -> Floats:
@@ -180,7 +165,10 @@ def draw_means(world: str, horizon: int, rng: np.random.Generator) -> Floats:
 
 
 class WorldLog:
-    """A log of decisions in a world, in memory, with the mean rewards of all actions, (T, K)."""
+    """What a policy did in a world: its log, in memory, and what is true of it.
+
+    `means` are the mean rewards of all actions, (T, K), and `value` is the mean of Σ_a π(a) μ(a).
+    """
 
     description = "a simulated log"
     has_fitted_probabilities = False
@@ -189,24 +177,12 @@ class WorldLog:
     bad_rows: Sequence[BadRow] = ()
     bad_row_count = 0
 
-    def __init__(self, batch: LogBatch, means: Floats) -> None:
-        self._batch, self.means = batch, means
+    def __init__(self, batch: LogBatch, means: Floats, value: float) -> None:
+        self._batch, self.means, self.value = batch, means, value
 
     def iterate_batches(self) -> Iterator[LogBatch]:
         """All decisions at once."""
         yield self._batch
-
-
-class LivePlay(NamedTuple):
-    """What a policy did in a world."""
-
-    value: float  # mean of Σ_a π(a) μ(a)
-    log: WorldLog
-
-
-def make_log(means: Floats, exploration: float, seed: Sequence[int]) -> WorldLog:
-    """The log of a learner that explores with a share of its decisions; 1 is a uniform log."""
-    return play_live(f"explorationPercentage={exploration}", means, seed).log
 
 
 def read_learner(text: str) -> LearnerCandidate | PolicyCandidate:
@@ -217,15 +193,16 @@ def read_learner(text: str) -> LearnerCandidate | PolicyCandidate:
     return candidate
 
 
-def play_live(text: str, means: Floats, seed: Sequence[int]) -> LivePlay:
+def play_live(text: str, means: Floats, seed: Sequence[int]) -> WorldLog:
     """Let a policy decide and learn in a world, from nothing."""
     candidate = read_learner(text)
     rng = np.random.default_rng(seed)
     horizon = len(means)
     kinds, draws = rng.integers(KINDS, size=horizon), rng.random((horizon, 2))
     batch = make_batch(kinds)
-    facts = LogFacts(horizon, ACTIONS, 0.5)
-    policy = open_candidate(candidate, facts, int(rng.integers(2**31)))
+    policy = open_candidate(
+        candidate, log_batch.LogFacts(horizon, ACTIONS, 0.5), int(rng.integers(2**31))
+    )
     chosen, rewards = batch.chosen.tolist(), batch.rewards.tolist()
     probabilities, value = batch.probabilities.reshape(horizon, ACTIONS), 0.0
     for block in split_blocks(batch, np.arange(horizon)):
@@ -241,12 +218,12 @@ def play_live(text: str, means: Floats, seed: Sequence[int]) -> LivePlay:
             rewards[row] = float(draws[row, 1] < expected[action])
             policy.learn_row(place, action, rewards[row], at)
     logged = batch._replace(chosen=np.array(chosen), rewards=np.array(rewards))
-    return LivePlay(value / horizon, WorldLog(logged, means[np.arange(horizon), kinds]))
+    return WorldLog(logged, means[np.arange(horizon), kinds], value / horizon)
 
 
 def value_shadows(learners: Sequence[str], log: WorldLog) -> list[float]:
     """What the shadows of an evaluation earn on a log, exactly: the mean of Σ_a π(a) μ(a)."""
-    facts = survey_log(log, Period()).facts
+    facts = log_batch.survey_log(log, log_batch.Period()).facts
     shadows = [make_shadow(read_learner(text), facts, seed=0) for text in learners]
     values = np.zeros(len(learners))
     for batch in log.iterate_batches():
@@ -261,7 +238,7 @@ def value_shadows(learners: Sequence[str], log: WorldLog) -> list[float]:
 def make_batch(kinds: Places) -> LogBatch:
     """Decisions that still have to be made, for visitors of some kinds."""
     size = len(kinds)
-    actions = [LoggedAction(f"a{k}", []) for k in range(ACTIONS)]
+    actions = [log_batch.LoggedAction(f"a{k}", []) for k in range(ACTIONS)]
 
     def read_features(row: int) -> DecisionFeatures:
         return DecisionFeatures(
