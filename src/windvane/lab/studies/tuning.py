@@ -1,24 +1,26 @@
 """Tuning: regret as a function of the memory's parameter, with the choices of theory marked."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import polars as pl
 
 from windvane import validation
 from windvane._terminal.tables import Cell
-from windvane.beliefs.adaptive import Adaptation, bandits, predictive
+from windvane.beliefs.adaptive import bandits, predictive
 from windvane.errors import SettingError
 from windvane.exploration import Exploration, as_exploration
 from windvane.lab.engines.game import Player
-from windvane.lab.experiments import Experiment, ExperimentResult, Report, open_report, run_all
+from windvane.lab.experiments import Experiment, Report, open_report, run_all
 from windvane.lab.studies.plan import describe_problem, make_default_world, noise_scale
 from windvane.lab.studies.result import StudyResult, count_noun, standard_error
 from windvane.lab.worlds import World
 from windvane.memory import MEMORIES, keep, memory_of_size, names_of
 from windvane.theory import TUNINGS, discount_for, span_for
+from windvane.types import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +59,6 @@ class Tuning(StudyResult):
         return self.table.columns[0]
 
     def describe(self) -> str:
-        """Return one line that says what was played."""
         fixed = count_noun(self.table[self.axis].count(), "value")
         return f"{fixed} of {self.axis}, {self.exploration}, {self.world}, seed {self.seed}"
 
@@ -105,70 +106,60 @@ def tune(
     points = validation.whole("tune", "points", points, least=3)
     replications = validation.whole("tune", "replications", replications)
     seed = validation.whole("tune", "seed", seed, least=0)
-    search = make_search(memory, exploration, place, points)
+    values, choices = choose_values(memory, place, points)
+    explores = as_exploration("tune", exploration)
+    memories = [memory_of_size("tune", memory, int(value), value) for value in values]
+    problem = (place.dim, place.horizon, memory, noise_scale(place.reward))
+    adaptations = {
+        "bandits over bandits": bandits(*problem),
+        "the same, warm": bandits(*problem, warm=True),
+        "predictive memory": predictive(memory),
+    }
+    players = [Player(repr(each), each, explores) for each in memories]
+    players += [
+        Player(name, keep(), explores, adaptation=each) for name, each in adaptations.items()
+    ]
+    experiment = Experiment((*players,), place, replications, seed, points=POINTS_PER_CURVE)
     with open_report(progress) as report:
-        experiments = {"tuning": search.experiment(replications, seed)}
-        result = run_all(experiments, report, checkpoint)["tuning"]
-    table = pl.DataFrame(search.summarize(result))
-    return Tuning(repr(place), str(exploration), replications, seed, table)
+        regret = run_all({"tuning": experiment}, report, checkpoint)["tuning"].regret
+    rows = summarize(AXES[memory], values, choices, [*adaptations], regret[:, :, -1])
+    return Tuning(repr(place), str(exploration), replications, seed, pl.DataFrame(rows))
 
 
-class Search(NamedTuple):
-    """Memories of one family, with the choices of theory among them."""
+def summarize(
+    axis: str,
+    values: Sequence[float],
+    choices: Mapping[str, float],
+    adaptive: Sequence[str],
+    end: Floats,
+) -> list[dict[str, Cell]]:
+    """Return the rows of the table, from the end regrets (players, replications).
 
-    family: str
-    exploration: Exploration
-    world: World
-    values: tuple[float, ...]  # γ, w or H, ascending
-    choices: dict[str, float]  # by theory
-
-    def experiment(self, replications: int, seed: int) -> Experiment:
-        """Return the experiment: a player for each memory, and the policies that adapt."""
-        memories = [memory_of_size("tune", self.family, int(value), value) for value in self.values]
-        fixed = [Player(repr(memory), memory, self.exploration) for memory in memories]
-        adaptive = [
-            Player(name, keep(), self.exploration, adaptation=adaptation)
-            for name, adaptation in self.adaptations().items()
-        ]
-        players = (*fixed, *adaptive)
-        return Experiment(players, self.world, replications, seed, points=POINTS_PER_CURVE)
-
-    def adaptations(self) -> dict[str, Adaptation]:
-        """Return the ways to adapt a memory of this family during a run."""
-        noise = noise_scale(self.world.reward)
-        problem = (self.world.dim, self.world.horizon, self.family, noise)
-        return {
-            "bandits over bandits": bandits(*problem),
-            "the same, warm": bandits(*problem, warm=True),
-            "predictive memory": predictive(self.family),
+    The fixed memories come first, then the policies that adapt.
+    """
+    means = end.mean(axis=1)
+    best = int(means[: len(values)].argmin())
+    labels: dict[float, list[str]] = {}
+    for label, value in {**choices, BEST: values[best]}.items():
+        labels.setdefault(value, []).append(label)
+    listed: list[tuple[float | None, str]] = [
+        (value, "; ".join(labels.get(value, []))) for value in values
+    ]
+    listed += [(None, name) for name in adaptive]
+    return [
+        {
+            axis: value,
+            "end regret": float(means[p]),
+            "standard error": standard_error(end[p]),
+            "to the best": float(means[p]) / float(means[best]),
+            "choice": label,
         }
-
-    def summarize(self, result: ExperimentResult) -> list[dict[str, Cell]]:
-        """Return the rows of the table: the fixed memories, then the policies that adapt."""
-        end = result.regret[:, :, -1]
-        means = end.mean(axis=1)
-        best = int(means[: len(self.values)].argmin())
-        labels: dict[float, list[str]] = {}
-        for label, value in {**self.choices, BEST: self.values[best]}.items():
-            labels.setdefault(value, []).append(label)
-        listed: list[tuple[float | None, str]] = [
-            (float(value), "; ".join(labels.get(value, []))) for value in self.values
-        ]
-        listed += [(None, name) for name in self.adaptations()]
-        return [
-            {
-                AXES[self.family]: value,
-                "end regret": float(means[p]),
-                "standard error": standard_error(end[p]),
-                "to the best": float(means[p]) / float(means[best]),
-                "choice": label,
-            }
-            for p, (value, label) in enumerate(listed)
-        ]
+        for p, (value, label) in enumerate(listed)
+    ]
 
 
-def make_search(family: str, exploration: Exploration | str, world: World, points: int) -> Search:
-    """Choose memories from a few rounds to the whole horizon, evenly spaced on a log scale."""
+def choose_values(family: str, world: World, points: int) -> tuple[list[float], dict[str, float]]:
+    """Return γ, w or H, ascending, from a few rounds to the whole horizon, and theory's choices."""
     families = names_of(lambda kind: bool(kind.sized_by))
     if family not in families:
         hint = validation.suggest(family, families)
@@ -186,5 +177,4 @@ def make_search(family: str, exploration: Exploration | str, world: World, point
         older = 1.0 / (1.0 - discount_for(world.dim, world.horizon, drift, tuning="uncorrected"))
         span = float(span_for(world.dim, world.horizon, drift))
         choices = {THEORY: span, OLDER: float(np.ceil(older))}
-    values = tuple(sorted({*spaced, *choices.values()}))
-    return Search(family, as_exploration("tune", exploration), world, values, choices)
+    return sorted(float(value) for value in {*spaced, *choices.values()}), choices
