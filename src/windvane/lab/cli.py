@@ -62,8 +62,7 @@ def reproduce(
     out: Out = Path("out/figure"),
     seed: Seed = 1,
     also: Annotated[
-        list[str] | None,
-        typer.Option(help="A further policy: parts, or a name. May be repeated."),
+        list[str] | None, typer.Option(help="A further policy: parts, or a name. May be repeated.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -245,11 +244,4 @@ def _play(
         print(f"{result}\n\nThe picture is {pictures[0]}")
 
 
-LAB_COMMANDS: tuple[Callable[..., None], ...] = (
-    reproduce,
-    simulate,
-    tune,
-    leaderboard,
-    coverage,
-    plot,
-)
+LAB_COMMANDS = (reproduce, simulate, tune, leaderboard, coverage, plot)

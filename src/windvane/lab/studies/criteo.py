@@ -57,18 +57,7 @@ PUBLISHED_BYTES = 653_015_824
 PUBLISHED_SHA256 = "94ac7a465564349bc7ba008602211d5990a3c53cc133abc0aadef61ea2391a98"
 PUBLISHED_AT = "https://huggingface.co/datasets/criteo/criteo-attribution-dataset"
 NOT_PUBLISHED = " (not the published file)"  # after the name of a file of another size or content
-CARDINALITY = {
-    "campaign": 675,
-    "cat1": 9,
-    "cat2": 70,
-    "cat3": 1829,
-    "cat4": 21,
-    "cat5": 51,
-    "cat6": 30,
-    "cat8": 11,
-    "cat9": 30,
-    "cat7": 57_000,
-}
+CATEGORIES = (675, 9, 70, 1829, 21, 51, 30, 11, 30, 57_000)  # of each feature, and of cat7
 CLICK_RATE = 0.36
 SEGMENTS = 5
 ZIPF_EXPONENT = 1.2  # a category's weight falls as rank^−ZIPF_EXPONENT
@@ -126,7 +115,9 @@ def load_pools(
     source, identity = _identify(path)
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(home) / "windvane" if cache is None else Path(cache)
-    entries = {dim: folder / _entry_name(identity, protocol, seed, dim) for dim in dims}
+    keys = {dim: json.dumps([CACHE_VERSION, identity, protocol, seed, dim]) for dim in dims}
+    names = {dim: hashlib.sha256(key.encode()).hexdigest()[:20] for dim, key in keys.items()}
+    entries = {dim: folder / f"criteo-{name}.npz" for dim, name in names.items()}
     pools = {dim: _read_entry(entries[dim], dim) for dim in dims}
     if missing := [dim for dim, cached in pools.items() if cached is None]:
         batches = [generate_impressions()] if path is None else read_impressions(path, progress)
@@ -172,11 +163,6 @@ def _explain_errors(path: str | PathLike[str]) -> Iterator[None]:
         raise FileError(f"{who} cannot be read ({reason.strerror})") from None
 
 
-def _entry_name(identity: list[str | int], protocol: str, seed: int, dim: int) -> str:
-    key = json.dumps([CACHE_VERSION, identity, protocol, seed, dim])
-    return f"criteo-{hashlib.sha256(key.encode()).hexdigest()[:20]}.npz"
-
-
 def _read_entry(path: Path, dim: int) -> Pools | None:
     """Return the pools in a cache file, or None if there is no valid file."""
     try:
@@ -204,8 +190,7 @@ def read_impressions(
         total = os.fstat(raw.fileno()).st_size
         header = text.readline(MAX_HEADER_BYTES)
         _check_header(who, header)
-        rest = b""
-        line = 2
+        rest, line = b"", 2
         while chunk := text.read(CHUNK_BYTES):
             lines, end, rest = (rest + chunk).rpartition(b"\n")
             if end:
@@ -241,11 +226,11 @@ def _parse(who: str, header: bytes, text: bytes, line: int) -> pl.DataFrame:
             number = raw[name].str.strip_chars().cast(pl.Int64, strict=False)
             if (bad := number.is_null() & raw[name].is_not_null()).any():
                 fault = f"{name} must be a whole number, got {raw[name].filter(bad)[0]!r}"
-                raise FileError(f"{who}, line {line + _first_true(bad)}: {fault}") from None
+                raise FileError(f"{who}, line {line + bad.arg_true()[0]}: {fault}") from None
         raise FileError(f"{who} cannot be read ({str(reason).splitlines()[0]})") from None
     if (bad := ~batch["click"].is_in([0, 1]).fill_null(False)).any():
         fault = f"click must be 0 or 1, got {batch['click'].filter(bad)[0]}"
-        raise FileError(f"{who}, line {line + _first_true(bad)}: {fault}")
+        raise FileError(f"{who}, line {line + bad.arg_true()[0]}: {fault}")
     return batch
 
 
@@ -261,10 +246,6 @@ def _read_rows(lines: bytes, kind: type[pl.DataType]) -> pl.DataFrame:
     )
 
 
-def _first_true(flags: pl.Series) -> int:
-    return int(flags.arg_true()[0])
-
-
 def sample_rows(
     batches: Iterable[pl.DataFrame], rows: float, seed: int
 ) -> tuple[pl.DataFrame, int]:
@@ -274,9 +255,7 @@ def sample_rows(
     rows with the smallest keys are kept.
     """
     rng = np.random.default_rng([seed, 1])
-    kept = pl.DataFrame()
-    seen = 0
-    limit = 1.0
+    kept, seen, limit = pl.DataFrame(), 0, 1.0
     for batch in batches:
         keys = pl.Series("key", rng.random(len(batch)))
         batch = batch.select(COLUMNS).with_columns(keys).filter(pl.col("key") < limit)
@@ -333,8 +312,7 @@ def _encode_one_hot(table: pl.DataFrame, click: Floats | None) -> "sparse.csr_ar
     """Make one column for each value of each feature, one for a missing value, and the click."""
     from scipy import sparse  # imported late: it is slow to load, and pools are kept on disk
 
-    places = []
-    width = 0
+    places, width = [], 0
     for name in FEATURES:
         codes = table[name].rank("dense").fill_null(0).to_numpy()  # values count from 1
         places.append(codes.astype(np.int32) + np.int32(width))
@@ -357,10 +335,9 @@ def _decompose(onehot: "sparse.csr_array", dim: int, source: str) -> tuple[Float
     if dim >= width:
         raise FileError(f"criteo: {source} has {width} one-hot columns, too few for dim {dim}")
     spread, axes = eigsh(onehot.T @ onehot, k=dim, v0=np.ones(width))
-    spread = spread[::-1]
     axes = axes[:, ::-1]
     largest = axes[np.abs(axes).argmax(axis=0), np.arange(dim)]
-    return spread, axes * np.sign(largest)  # the same sign on every machine
+    return spread[::-1], axes * np.sign(largest)  # the same sign on every machine
 
 
 def _regress(
@@ -387,14 +364,13 @@ def generate_impressions(seed: int = 1, rows: int = 500_000) -> pl.DataFrame:
     log odds of a click = Σ effects + constant
     """
     validation.whole("stand_in", "rows", rows)
-    shape = np.random.default_rng(0)  # the same for every seed
-    names = np.random.default_rng(1)  # the same for every seed
+    shape, names = (np.random.default_rng(place) for place in (0, 1))  # the same for every seed
     rng = np.random.default_rng([validation.whole("stand_in", "seed", seed, least=0), 3])
     weight = np.arange(1.0, SEGMENTS + 1) ** -0.5
     segment = rng.choice(SEGMENTS, rows, p=weight / weight.sum())
     odds = shape.normal(0.0, 2 * CLICK_SPREAD, SEGMENTS)[segment]
     columns: dict[str, Codes] = {}
-    for name, size in CARDINALITY.items():
+    for name, size in zip((*FEATURES, "cat7"), CATEGORIES, strict=True):
         code = _draw_categories(rng, segment, _cumulative_laws(shape, size))
         odds += shape.normal(0.0, CLICK_SPREAD, size)[code] if name != "cat7" else 0.0
         columns[name] = names.choice(33_000_000, size, replace=False)[code]
@@ -420,9 +396,7 @@ def _draw_categories(rng: np.random.Generator, segment: Codes, laws: Floats) -> 
 
 def _click_probability(odds: Floats) -> Floats:
     """Return 1/(1 + e^−(odds + c)), with c such that the average is the click rate."""
-    low = -20.0
-    high = 20.0
-    sample = odds[:20_000]
+    low, high, sample = -20.0, 20.0, odds[:20_000]
     for _ in range(40):
         middle = (low + high) / 2
         above = np.mean(1 / (1 + np.exp(-sample - middle))) > CLICK_RATE

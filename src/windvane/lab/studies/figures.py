@@ -17,33 +17,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
-from windvane._terminal.figures import (
-    DPI,
-    HUES,
-    LABEL_LOOK,
-    LINE_COLOUR,
-    NAMED_STYLES,
-    NORMAL_POINTS,
-    OTHER_STYLES,
-    SMALL_POINTS,
-    TEXT_COLOUR,
-    TICK_STEPS,
-    Style,
-    add_legend,
-    add_note,
-    assign_styles,
-    draw_frame,
-    format_axes,
-    format_number,
-    freeze_layout,
-    make_line,
-)
+from windvane._terminal import figures as shared
+from windvane._terminal.figures import DPI, HUES, LABEL_LOOK, LINE_COLOUR, SMALL_POINTS, Style
 from windvane.lab.studies.result import Panel
 from windvane.types import Floats
 
 BAND_PERCENTILES = (10, 90)  # over replications
 OUTLIER_RATIO = 1.8  # a curve this many times above the next lower one leaves the panel
-VALID_COLOUR = NAMED_STYLES["D-RandLinUCB"].colour
+VALID_COLOUR = shared.NAMED_STYLES["D-RandLinUCB"].colour
 INVALID_COLOUR = HUES[0]
 ERRORS = 2.0  # standard errors on each side of a share
 MARKERS = "os^Dv<>Ph"
@@ -56,8 +37,8 @@ def draw_regret(panels: Sequence[Panel], note: str = "") -> Figure:
     columns = min(MOST_COLUMNS, len(panels))
     rows = ceil(len(panels) / columns)
     names = list(dict.fromkeys(name for panel in panels for name in panel.result.names))
-    styles = assign_styles(names)
-    keys = [make_line([], [], styles[name], name) for name in names]
+    styles = shared.assign_styles(names)
+    keys = [shared.make_line([], [], styles[name], name) for name in names]
     if any(panel.changes for panel in panels):
         keys.append(Line2D([], [], color=LINE_COLOUR, lw=0, marker="|", ms=11, label="change"))
     width, height = _panel_inches(panels)
@@ -67,13 +48,15 @@ def draw_regret(panels: Sequence[Panel], note: str = "") -> Figure:
     figure = Figure(size, DPI, layout="constrained")
     for place, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, place + 1)
-        format_axes(axes, "round" if place + columns >= len(panels) else "", place % columns == 0)
+        shared.format_axes(
+            axes, "round" if place + columns >= len(panels) else "", place % columns == 0
+        )
         axes.set_title(panel.title or panel.world, **LABEL_LOOK, loc="left")
         _draw_panel(axes, panel, styles, (1 / (width - 1), 1 / height))
     look = {"handles": keys, "handlelength": 3.2, "columnspacing": 1.6}
-    add_legend(figure, ceil(len(keys) / legend_lines), NORMAL_POINTS, **look)
-    add_note(figure, note)
-    freeze_layout(figure)
+    shared.add_legend(figure, ceil(len(keys) / legend_lines), shared.NORMAL_POINTS, **look)
+    shared.add_note(figure, note)
+    shared.freeze_layout(figure)
     return figure
 
 
@@ -83,7 +66,8 @@ def _panel_inches(panels: Sequence[Panel]) -> tuple[float, float]:
     Long numbers need more width, and many end values need more height.
     """
     width, height = (6.8, 3.9) if len(panels) == 1 else (3.2, 2.2)
-    width += 0.12 * max(0, max(len(format_number(p.result.mean().max())) for p in panels) - 6)
+    longest = max(len(shared.format_number(panel.result.mean().max())) for panel in panels)
+    width += 0.12 * max(0, longest - 6)
     return width, max(height, 0.16 * max(len(panel.result.names) for panel in panels))
 
 
@@ -96,13 +80,14 @@ def _draw_panel(
     low, high = np.percentile(regret, BAND_PERCENTILES, axis=1)  # (players, M)
     top = _upper_limit(mean.max(axis=1), np.maximum(mean, high).max(axis=1))
     axes.set(xlim=(0, marks[-1]), ylim=(0, top))
-    axes.xaxis.set_major_locator(MaxNLocator(5 if marks[-1] <= 10_000 else 3, steps=TICK_STEPS))
+    ticks = 5 if marks[-1] <= 10_000 else 3
+    axes.xaxis.set_major_locator(MaxNLocator(ticks, steps=shared.TICK_STEPS))
     for change in panel.changes:
         axes.axvline(change, color=LINE_COLOUR, lw=0.6, zorder=1)
     spacing = max(1, marks.size // 5)  # points of a curve between two markers
     for p, name in enumerate(names):
         axes.fill_between(marks, low[p], high[p], color=styles[name].colour, alpha=0.12, lw=0)
-        line = axes.add_line(make_line(marks, mean[p], styles[name], name))
+        line = axes.add_line(shared.make_line(marks, mean[p], styles[name], name))
         line.set_markevery((spacing * p // len(names), spacing))  # markers do not overlap
     _write_end_values(axes, [styles[name] for name in names], mean[:, -1], top, inch)
 
@@ -118,12 +103,12 @@ def _write_end_values(
     for p, y in zip(order, _separate(heights[order], line_height), strict=True):
         above = heights[p] > 1
         path = ([edge, edge], [y, y]) if above else ([1, edge], [heights[p], y])
-        leader = make_line(*path, styles[p], "_end", 0.8)
+        leader = shared.make_line(*path, styles[p], "_end", 0.8)
         leader.set(transform=axes.transAxes, clip_on=False, linestyle="-", markevery=[1])
         axes.add_line(leader)
-        text = ("↑ " if above else "") + format_number(ends[p])
+        text = ("↑ " if above else "") + shared.format_number(ends[p])
         label = axes.text(edge + 0.08 * inch[0], y, text, transform=axes.transAxes, va="center")
-        label.set(size=SMALL_POINTS, color=TEXT_COLOUR)
+        label.set(size=SMALL_POINTS, color=shared.TEXT_COLOUR)
 
 
 def _upper_limit(peaks: Floats, bands: Floats) -> float:
@@ -181,14 +166,14 @@ def draw_tuning(
     places = {name: 1 / (1 - v) if are_discounts else v for name, v in marks.items()}
     figure = Figure((6.6, 4.2), DPI, layout="constrained")
     axes = figure.add_subplot()
-    format_axes(axes, xlabel, has_ylabel=True)
+    shared.format_axes(axes, xlabel, has_ylabel=True)
     _set_log_axis(axes, np.array([*x, *places.values()]), are_discounts)
-    blue = NAMED_STYLES["D-RandLinUCB"].colour
+    blue = shared.NAMED_STYLES["D-RandLinUCB"].colour
     axes.errorbar(x, y, error, color=blue, lw=1.5, marker="o", ms=4, elinewidth=1, capsize=2.5)
-    format_value = _format_discount if are_discounts else format_number
+    format_value = _format_discount if are_discounts else shared.format_number
     _draw_marks(axes, {f"{name}: {format_value(place)}": place for name, place in places.items()})
     _draw_levels(axes, levels or {})
-    freeze_layout(figure)
+    shared.freeze_layout(figure)
     return figure
 
 
@@ -198,8 +183,7 @@ def _format_discount(memory: float) -> str:
 
 def _set_log_axis(axes: Axes, places: Floats, are_discounts: bool) -> None:
     axes.set_xscale("log")
-    least = places.min() / 1.1
-    most = places.max() * 1.1
+    least, most = places.min() / 1.1, places.max() * 1.1
     axes.set_xlim(least, most)
     subs = (1, 2, 3, 4, 5, 7) if most < 10 * least else (1, 2, 5) if most < 1000 * least else (1,)
     axes.xaxis.set_major_locator(LogLocator(subs=subs))
@@ -220,22 +204,22 @@ def _draw_marks(axes: Axes, marks: Mapping[str, float]) -> None:
     side = "right" if to_left else "left"
     transform = axes.get_xaxis_transform()
     for level, name in enumerate(names if to_left else reversed(names)):
-        x = marks[name]
-        y = 1.03 + 0.06 * level
+        x, y = marks[name], 1.03 + 0.06 * level
         line = Line2D([x, x], [0, y - 0.01], color=LINE_COLOUR, lw=0.8, transform=transform)
         line.set(clip_on=False, zorder=1)
         axes.add_line(line)
-        axes.text(x, y, name, transform=transform, size=SMALL_POINTS, color=TEXT_COLOUR, ha=side)
+        label = axes.text(x, y, name, transform=transform, size=SMALL_POINTS, ha=side)
+        label.set_color(shared.TEXT_COLOUR)
 
 
 def _draw_levels(axes: Axes, levels: Mapping[str, tuple[float, float]]) -> None:
     """Draw horizontal lines with errors; a level above the panel is only in the legend."""
     top = axes.get_ylim()[1]
     keys = []
-    for (name, (mean, error)), style in zip(levels.items(), OTHER_STYLES, strict=False):
+    for (name, (mean, error)), style in zip(levels.items(), shared.OTHER_STYLES, strict=False):
         above = mean > top
-        label = f"{name}: {format_number(mean)}{' ↑' if above else ''}"
-        keys.append(make_line([], [], style, label))
+        label = f"{name}: {shared.format_number(mean)}{' ↑' if above else ''}"
+        keys.append(shared.make_line([], [], style, label))
         keys[-1].set_marker("")
         if not above:
             dashes = (0, style.dashes) if style.dashes else "-"
@@ -268,14 +252,14 @@ def draw_coverage(summary: pl.DataFrame, alpha: float) -> Figure:
         above.set(xlim=(-0.04, 1.04), xticks=[0.0, 0.5, 1.0])
         above.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
         below.set_xlim(0, 1.05 * widest)
-        below.xaxis.set_major_locator(MaxNLocator(4, steps=TICK_STEPS))
+        below.xaxis.set_major_locator(MaxNLocator(4, steps=shared.TICK_STEPS))
         below.xaxis.set_major_formatter("{x:.10g}")
     labels = ("runs whose truth is covered, in %", "mean width at the last look")
     for axes, label in zip(panels[:, len(worlds) // 2], labels, strict=True):
         axes.set_xlabel(label, **LABEL_LOOK)
     keys = _make_keys(alpha)
-    add_legend(figure, len(keys), SMALL_POINTS, handles=keys, columnspacing=1.6)
-    freeze_layout(figure)
+    shared.add_legend(figure, len(keys), SMALL_POINTS, handles=keys, columnspacing=1.6)
+    shared.freeze_layout(figure)
     return figure
 
 
@@ -283,7 +267,7 @@ def draw_learner_coverage(estimates: pl.DataFrame) -> Figure:
     """Draw the value of every learner in every log against what it earns live, by world."""
     worlds = estimates["world"].unique(maintain_order=True).to_list()
     loggers = estimates["logger"].unique(maintain_order=True).to_list()
-    styles = assign_styles(loggers)
+    styles = shared.assign_styles(loggers)
     numbers = [*estimates["truth"], *estimates["value"]]
     ends = [min(numbers), max(numbers)]
     figure = Figure((1.2 + 2.3 * len(worlds), 3.0), DPI, layout="constrained")
@@ -295,12 +279,12 @@ def draw_learner_coverage(estimates: pl.DataFrame) -> Figure:
             look = {"color": styles[logger].colour, "marker": styles[logger].marker, "ls": ""}
             axes.plot(rows["truth"], rows["value"], ms=3.5, alpha=0.6, label=logger, **look)
         axes.set_title(world, **LABEL_LOOK, loc="left")
-        draw_frame(axes)
+        shared.draw_frame(axes)
         axes.set_xlabel("earned live", **LABEL_LOOK)
     panels[0].set_ylabel("value from the log", **LABEL_LOOK)
     handles, _ = panels[0].get_legend_handles_labels()
-    add_legend(figure, len(loggers), SMALL_POINTS, handles=handles)
-    freeze_layout(figure)
+    shared.add_legend(figure, len(loggers), SMALL_POINTS, handles=handles)
+    shared.freeze_layout(figure)
     return figure
 
 
@@ -321,7 +305,7 @@ def _format_bars(axes: Axes, names: Sequence[str]) -> None:
     """Set the look of axes that show a row for each name, from top to bottom."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
-    draw_frame(axes, "x")
+    shared.draw_frame(axes, "x")
     axes.tick_params(axis="y", length=0)
 
 
@@ -347,13 +331,11 @@ def draw_leaderboard(standings: pl.DataFrame, note: str = "") -> Figure:
     label = "score ± 2 standard errors"
     axes.barh(places, scores, 0.72, color=BAR_COLOUR, xerr=errors, ecolor=LINE_COLOUR, label=label)
     for k, title in enumerate(standings.columns[4:]):  # after rank, policy, score and ±
-        marker = MARKERS[k % len(MARKERS)]
-        hue = HUES[k % len(HUES)]
-        shares = standings[title]
+        marker, hue, shares = MARKERS[k % len(MARKERS)], HUES[k % len(HUES)], standings[title]
         axes.scatter(shares, places, 16, hue, marker=marker, label=title, linewidths=0, zorder=3)
     _format_bars(axes, standings["policy"].to_list())
     axes.set_xlim(0, None)
     axes.set_xlabel("regret, in % of what playing at random loses", **LABEL_LOOK)
-    add_legend(figure, 5, SMALL_POINTS)
-    add_note(figure, note)
+    shared.add_legend(figure, 5, SMALL_POINTS)
+    shared.add_note(figure, note)
     return figure

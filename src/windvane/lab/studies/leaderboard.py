@@ -18,17 +18,9 @@ from windvane.exploration import epsilon
 from windvane.lab import worlds as kinds
 from windvane.lab.engines.game import Player
 from windvane.lab.experiments import Experiment, ExperimentResult, Report, open_report, run_all
-from windvane.lab.studies import criteo, reproduction
+from windvane.lab.studies import criteo, plan, reproduction
 from windvane.lab.studies.criteo import STAND_IN, Pools
-from windvane.lab.studies.plan import (
-    PolicySpec,
-    WorldSpec,
-    check_names,
-    describe_problem,
-    make_player,
-    read_policies,
-    read_worlds,
-)
+from windvane.lab.studies.plan import PolicySpec, WorldSpec, make_player, read_policies
 from windvane.lab.studies.result import (
     Panel,
     StudyResult,
@@ -74,7 +66,6 @@ class Leaderboard(StudyResult):
     long_frames = ("shares",)
 
     def describe(self) -> str:
-        """Return one line that says what was played."""
         policies = count_noun(self.standings.height, "policy", "policies")
         replications = count_noun(self.replications, "replication")
         ads = f", ads: {self.data}" if self.data else ""
@@ -121,7 +112,7 @@ def leaderboard(
     with open_report(progress) as report:
         if worlds is None:
             pools = criteo.load_pools(data, [10], "released", seed, progress=report)[10]
-        suite = make_suite(pools) if worlds is None else read_worlds(worlds)
+        suite = make_suite(pools) if worlds is None else plan.read_worlds(worlds)
         experiments = {
             name: Experiment(
                 make_players(world, tables), world, replications, seed, POINTS_PER_CURVE
@@ -151,9 +142,9 @@ def make_suite(pools: Pools) -> dict[str, World]:
 
 def make_players(world: World, tables: Sequence[Mapping[str, object]]) -> tuple[Player, ...]:
     """Make a player of every policy, tuned for a world, and one that plays at random."""
-    problem = describe_problem(world)
+    problem = plan.describe_problem(world)
     players = [make_player(table, world, problem) for table in tables]
-    return check_names([*players, Player(AT_RANDOM, keep(), epsilon(1.0))])
+    return plan.check_names([*players, Player(AT_RANDOM, keep(), epsilon(1.0))])
 
 
 def share_regret(results: Mapping[str, ExperimentResult]) -> pl.DataFrame:

@@ -132,9 +132,7 @@ def make_default_world(
     return worlds.from_table({**sizes, "drift": drift, "actions": actions, "reward": reward})
 
 
-def read_worlds(
-    spec: WorldSpec | Sequence[str] | Mapping[str, WorldSpec],
-) -> dict[str, World]:
+def read_worlds(spec: WorldSpec | Sequence[str] | Mapping[str, WorldSpec]) -> dict[str, World]:
     """Return worlds by name; a text for `read_world` is its own name."""
     if isinstance(spec, World) or (isinstance(spec, Mapping) and {"dim", "data"} & spec.keys()):
         return {"world": _read_world(spec)}
@@ -232,10 +230,8 @@ def make_player(
     if "memory" in policy or "exploration" in policy:
         if not {"memory", "exploration"} <= set(policy):
             raise SettingError(f"simulate: {name} must have both a memory and an exploration")
-        pair = (
-            as_memory("simulate", policy["memory"]),
-            as_exploration("simulate", policy["exploration"]),
-        )
+        exploration = as_exploration("simulate", policy["exploration"])
+        pair = (as_memory("simulate", policy["memory"]), exploration)
         link = str(policy.get("link", ""))
     else:
         row = names.find_name(name)

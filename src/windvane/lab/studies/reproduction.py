@@ -89,7 +89,6 @@ class Reproduction(PanelResult):
         return self.data if self.data == STAND_IN or self.data.endswith(NOT_PUBLISHED) else ""
 
     def describe(self) -> str:
-        """Return one line that says what was played."""
         panels = count_noun(len(self.panels), "panel")
         replications = count_noun(self.replications, "replication")
         return f"protocol {self.protocol}, {panels}, {replications}, seed {self.seed}, {self.data}"
@@ -130,14 +129,13 @@ def reproduce(
             for size in sizes
         }
         results = run_all(experiments, report, checkpoint)
-    rows = []
-    claims = []
+    rows, claims = [], []
     for size, result in zip(sizes, results.values(), strict=True):
         rows += summarize(size, result, settings)
         claims += [claim._asdict() for claim in judge_claims(size, result, settings.change)]
     return Reproduction(
         panels=tuple(
-            Panel(name, results[name], (settings.change,), panel_title(size))
+            Panel(name, results[name], (settings.change,), f"(d, K) = {size}")
             for name, size in zip(results, sizes, strict=True)
         ),
         protocol=protocol,
@@ -200,11 +198,6 @@ def name_world(size: PanelSize) -> str:
     return f"{size[0]}x{size[1]}"
 
 
-def panel_title(size: PanelSize) -> str:
-    """Return the title of a panel, "(d, K) = (10, 100)"."""
-    return f"(d, K) = ({size[0]}, {size[1]})"
-
-
 def flip_signs(theta: Floats, protocol: str) -> Floats:
     """Return the parameter after the change: θ* with about 60 % of its signs flipped.
 
@@ -243,8 +236,7 @@ def make_experiment(
     norms = (float(np.linalg.norm(pools.theta)), arm_norm)
     players = make_players(size, settings, variation, norms)
     for name in also:
-        policy = {"name": SHORT_NAMES.get(name, name)}
-        players = (*players, plan.make_player(policy, world))
+        players = (*players, plan.make_player({"name": SHORT_NAMES.get(name, name)}, world))
     extra = (settings.change, EARLY_ROUND, LATE_ROUND)
     return Experiment(players, world, replications, seed, extra=extra)
 
@@ -303,8 +295,7 @@ def judge_claims(size: PanelSize, result: ExperimentResult, change: int) -> list
 def _judge(claim: str, size: PanelSize, lower: Floats, upper: Floats) -> Claim:
     """Judge whether `lower` is below `upper`, in pairs of the same replication."""
     gap = lower - upper
-    mean = float(gap.mean())
-    p = compute_p_value(gap)
+    mean, p = float(gap.mean()), compute_p_value(gap)
     significant = p < SIGNIFICANCE
     verdict: Verdict = "undecided"
     if (significant and mean < 0.0) or (claim == NOT_WORSE and not (significant and mean > 0.0)):
@@ -336,6 +327,5 @@ def summarize(
             }
         )
         if protocol == PROTOCOLS["released"]:
-            published = dict(zip(POLICIES, PUBLISHED[size], strict=True))
-            rows[-1]["published"] = published.get(name)
+            rows[-1]["published"] = dict(zip(POLICIES, PUBLISHED[size], strict=True)).get(name)
     return rows

@@ -255,34 +255,27 @@ def _from_frame(frame: pl.DataFrame, world: str, changes: Sequence[int], title: 
 
 def load(folder: str | PathLike[str]) -> StudyResult:
     """Read the result that `save` or a command of the lab wrote to a folder."""
+    from windvane import lab  # imported late: every study imports this module
+
     path = Path(folder)
+    kinds = (lab.Simulation, lab.Tuning, lab.Leaderboard, lab.Coverage, lab.LearnerCoverage)
+    studies: dict[str, type[StudyResult]] = {each.file: each for each in kinds}
     try:
-        return _read_result(path)
+        for file, study in studies.items():
+            if (path / file).exists():
+                document = json.loads(read_small_file(path / file, MAX_JSON_BYTES))
+                if not isinstance(document, dict):
+                    raise ValueError(f"{file} must hold a JSON object")
+                if document.get("kind") == lab.Reproduction.picture:  # in a simulation's file
+                    study = lab.Reproduction
+                return study(**study.read_fields(document, path))
+        *first, last = studies
+        raise ValueError(f"it has no {', '.join(first)} or {last}")
     except UNREADABLE as reason:
         raise FileError(
             f"result folder: {path} holds no finished run of reproduce, simulate, tune, "
             f"leaderboard or coverage ({reason})"
         ) from None
-
-
-def _read_result(folder: Path) -> StudyResult:
-    """Read the result of the study whose file is in the folder."""
-    from windvane import lab  # imported late: every study imports this module
-
-    studies: dict[str, type[StudyResult]] = {
-        each.file: each
-        for each in (lab.Simulation, lab.Tuning, lab.Leaderboard, lab.Coverage, lab.LearnerCoverage)
-    }
-    for file, study in studies.items():
-        if (folder / file).exists():
-            document = json.loads(read_small_file(folder / file, MAX_JSON_BYTES))
-            if not isinstance(document, dict):
-                raise ValueError(f"{file} must hold a JSON object")
-            if document.get("kind") == lab.Reproduction.picture:  # in the file of a simulation
-                study = lab.Reproduction
-            return study(**study.read_fields(document, folder))
-    *first, last = studies
-    raise ValueError(f"it has no {', '.join(first)} or {last}")
 
 
 def count_noun(number: int, singular: str, plural: str = "") -> str:

@@ -54,14 +54,10 @@ class Simulation(PanelResult):
     keys: ClassVar = {"summary": "results"}
 
     def describe(self) -> str:
-        """Return one line that says what was played."""
-        policies = self.summary["policy"].n_unique()
-        counts = (
-            count_noun(len(self.worlds), "world"),
-            count_noun(policies, "policy", "policies"),
-            count_noun(self.replications, "replication"),
-        )
-        return f"{', '.join(counts)}, seed {self.seed}"
+        worlds = count_noun(len(self.worlds), "world")
+        policies = count_noun(self.summary["policy"].n_unique(), "policy", "policies")
+        replications = count_noun(self.replications, "replication")
+        return f"{worlds}, {policies}, {replications}, seed {self.seed}"
 
 
 def simulate(

@@ -37,19 +37,10 @@ import numpy.typing as npt
 
 from windvane import validation
 from windvane.errors import SettingError
+from windvane.lab.worlds import drift as drifts
 from windvane.lab.worlds.actions import Actions, ball, draw_arms, fixed, fresh, routes
 from windvane.lab.worlds.draw import Draw, RewardLaw, bernoulli, bounded, gaussian, poisson
-from windvane.lab.worlds.drift import (
-    Drift,
-    Generator,
-    Path,
-    abrupt,
-    draw_directions,
-    periodic,
-    rotation,
-    stationary,
-    walk,
-)
+from windvane.lab.worlds.drift import Drift, Generator, Path, draw_directions, stationary
 from windvane.links import LINKS
 from windvane.sets import ActionSet
 
@@ -58,7 +49,8 @@ Part = TypeVar("Part")
 KEYS = ("dim", "arms", "horizon", "drift", "actions", "reward", "start")
 REQUIRED_KEYS = KEYS[:3]
 DRIFTS: dict[str, Callable[..., Drift]] = {
-    f.__name__: f for f in (stationary, abrupt, rotation, walk, periodic)
+    f.__name__: f
+    for f in (stationary, drifts.abrupt, drifts.rotation, drifts.walk, drifts.periodic)
 }
 ACTIONS: dict[str, Callable[..., Actions]] = {f.__name__: f for f in (fresh, fixed, ball, routes)}
 REWARDS: dict[str, Callable[..., RewardLaw]] = {

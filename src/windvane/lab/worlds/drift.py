@@ -45,11 +45,7 @@ def stationary() -> Drift:
     return Drift("stationary()", partial(_draw_jumps, at=(), jump=_jump_to_random_direction))
 
 
-def abrupt(
-    at: Iterable[int],
-    flip: float | None = None,
-    to: npt.ArrayLike | None = None,
-) -> Drift:
+def abrupt(at: Iterable[int], flip: float | None = None, to: npt.ArrayLike | None = None) -> Drift:
     """Jump at the rounds `at`: θ_t = θ^(i) from jump i to the next.
 
     By default, a jump takes a random direction of the same norm. `flip` flips ⌊flip·d⌋ signs that
@@ -68,14 +64,12 @@ def abrupt(
     option = ""
     if flip is not None:
         share = validation.share("abrupt", "flip", flip)
-        jump = partial(_flip_share, share=share)
-        option = f", flip={share!r}"
+        jump, option = partial(_flip_share, share=share), f", flip={share!r}"
     elif to is not None:
         rows = validation.check_numbers("abrupt", "to", to, 2)
         if len(rows) != len(rounds):
             raise SettingError(f"abrupt: to must have {len(rounds)} rows, got {len(rows)}")
-        jump = partial(_take_row, rows=rows)
-        option = f", to={rows.tolist()}"
+        jump, option = partial(_take_row, rows=rows), f", to={rows.tolist()}"
     return Drift(f"abrupt({rounds}{option})", partial(_draw_jumps, at=tuple(rounds), jump=jump))
 
 
