@@ -244,4 +244,4 @@ def _play(
         print(f"{result}\n\nThe picture is {pictures[0]}")
 
 
-LAB_COMMANDS = (reproduce, simulate, tune, leaderboard, coverage, plot)
+LAB_COMMANDS: list[Callable[..., None]] = [reproduce, simulate, tune, leaderboard, coverage, plot]
