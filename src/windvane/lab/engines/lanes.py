@@ -12,7 +12,7 @@ choice of a replication, its scores are computed again from S, for this round.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -259,7 +259,9 @@ def open_replications(player: Player, draws: Sequence[Draw], keys: Sequence[int]
     reduced = [reduce_dimension(draw) for draw in draws]
     reduced += [reduced[0]] * spare
     names = ("theta", "era", "arms", "picks", "noise")
-    stacks = {name: np.stack([getattr(draw, name) for draw in reduced]) for name in names}
+    stacks: dict[str, Any] = {
+        name: np.stack([getattr(draw, name) for draw in reduced]) for name in names
+    }
     stacked = reduced[0]._replace(**stacks)
     count = stacked.arms.shape[1]
     return Replications(

@@ -58,6 +58,7 @@ PUBLISHED_SHA256 = "94ac7a465564349bc7ba008602211d5990a3c53cc133abc0aadef61ea239
 PUBLISHED_AT = "https://huggingface.co/datasets/criteo/criteo-attribution-dataset"
 NOT_PUBLISHED = " (not the published file)"  # after the name of a file of another size or content
 CATEGORIES = (675, 9, 70, 1829, 21, 51, 30, 11, 30, 57_000)  # of each feature, and of cat7
+CARDINALITY = dict(zip((*FEATURES, "cat7"), CATEGORIES, strict=True))
 CLICK_RATE = 0.36
 SEGMENTS = 5
 ZIPF_EXPONENT = 1.2  # a category's weight falls as rank^−ZIPF_EXPONENT
@@ -370,7 +371,7 @@ def generate_impressions(seed: int = 1, rows: int = 500_000) -> pl.DataFrame:
     segment = rng.choice(SEGMENTS, rows, p=weight / weight.sum())
     odds = shape.normal(0.0, 2 * CLICK_SPREAD, SEGMENTS)[segment]
     columns: dict[str, Codes] = {}
-    for name, size in zip((*FEATURES, "cat7"), CATEGORIES, strict=True):
+    for name, size in CARDINALITY.items():
         code = _draw_categories(rng, segment, _cumulative_laws(shape, size))
         odds += shape.normal(0.0, CLICK_SPREAD, size)[code] if name != "cat7" else 0.0
         columns[name] = names.choice(33_000_000, size, replace=False)[code]
