@@ -12,7 +12,7 @@ from copy import copy
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ FORMATS = {  # the module and the class of the reader, which are loaded when a l
     "parquet": ("table", "TableReader"),
     "obd": ("table", "OpenBanditReader"),
 }
+FORMAT_NAMES = ", ".join(FORMATS)
 TEXT_FORMATS = ("dsjson", "vw")  # read without polars
 TABLES = ("csv", "parquet")
 TABLE_ENDINGS = (".csv", ".tsv")
@@ -284,11 +285,6 @@ def _as_list(paths: object) -> Sequence[str | Path]:
     return listed
 
 
-def is_frame(source: object) -> bool:
-    """Whether an object is a frame, of any library."""
-    return hasattr(source, "__arrow_c_stream__") or hasattr(source, "collect_schema")
-
-
 def open_log(
     paths: object,
     format: str = "auto",
@@ -305,8 +301,8 @@ def open_log(
     cannot be used is counted and named in `bad_rows`; with `strict` it raises a FileError.
     """
     if format not in ("auto", *FORMATS):
-        raise SettingError(f"open_log: format must be auto, {_list_formats()}, got {format!r}")
-    if is_frame(paths):
+        raise SettingError(f"open_log: format must be auto, {FORMAT_NAMES}, got {format!r}")
+    if hasattr(paths, "__arrow_c_stream__") or hasattr(paths, "collect_schema"):
         _require_polars("open_log")
         from windvane.evaluation.readers.table import FrameReader
 
@@ -316,7 +312,11 @@ def open_log(
     name = _find_format(files[0], columns) if format == "auto" else format
     if columns and name not in TABLES:
         raise SettingError(f"open_log: columns must be given for csv and parquet only, got {name}")
-    log = FileLog(files, _make_reader(name, files, columns), strict)
+    if name not in TEXT_FORMATS:
+        _require_polars(files[0])
+    module, kind = FORMATS[name]
+    make_reader = getattr(import_module(f"windvane.evaluation.readers.{module}"), kind)
+    log = FileLog(files, make_reader(files, columns), strict)
     folders = [folder for path in _as_list(paths) if (folder := Path(path)).is_dir()]
     log.ignored_files = sum(not is_log for each in folders for _, is_log in _sift_folder(each))
     return log
@@ -347,21 +347,9 @@ def _find_format(path: Path, columns: Mapping[str, str] | None) -> str:
     if looks_like_vw(start):
         return "vw"
     what = "is empty" if not start else "is of no format that is known by its bytes"
-    raise FileError(f"{path}: the file {what}; give the format: {_list_formats()}")
+    raise FileError(f"{path}: the file {what}; give the format: {FORMAT_NAMES}")
 
 
 def _require_polars(path: Path | str) -> None:
     if find_spec("polars") is None:
         raise SettingError(f"{path}: polars is missing: pip install 'windvane[lab]'")
-
-
-def _make_reader(name: str, files: Sequence[Path], columns: Mapping[str, str] | None) -> FileReader:
-    if name not in TEXT_FORMATS:
-        _require_polars(files[0])
-    module, kind = FORMATS[name]
-    reader = getattr(import_module(f"windvane.evaluation.readers.{module}"), kind)
-    return cast(FileReader, reader(files, columns))
-
-
-def _list_formats() -> str:
-    return ", ".join(FORMATS)

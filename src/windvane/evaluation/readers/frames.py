@@ -21,7 +21,6 @@ from windvane.evaluation.readers.file_log import Line, LineStream, is_parquet
 from windvane.evaluation.readers.rows import RowReport
 from windvane.types import Booleans, Floats, Places
 
-MICROSECONDS_PER_SECOND = 1e6
 SEPARATORS = ",\t;"
 MAX_RECORD_LINES = 100  # a longer record has a quote that is not closed
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -48,33 +47,39 @@ def read_parquet_schema(path: Path) -> pl.Schema:
         return pl.scan_parquet(path).collect_schema()
 
 
-def count_parquet_rows(path: Path) -> int:
-    """Count the rows of a file, from its metadata."""
-    with explain_polars_errors(path):
-        return int(pl.scan_parquet(path).select(pl.len()).collect().item())
-
-
 def read_parquet_slice(path: Path, names: Sequence[str], first: int, count: int) -> pl.DataFrame:
     """Read some rows of some columns; only the row groups concerned are read."""
     with explain_polars_errors(path):
         return pl.scan_parquet(path).slice(first, count).select(names).collect()
 
 
+class TableFrame(NamedTuple):
+    """Rows of a file; all columns of a CSV file are texts."""
+
+    frame: pl.DataFrame
+    lines: Places  # the line of each row
+    share: float  # of the file, read so far
+    has_decimal_commas: bool = False
+
+
 def iterate_parquet_slices(
     path: Path, names: Sequence[str], batch_rows: int
-) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Read some columns of a file slice by slice, each with the number of its first row from 0.
+) -> Iterator[TableFrame]:
+    """Read some columns of a file slice by slice.
 
     A small file can hold long lists, so that the rows of a slice follow from the lists before.
     """
     schema = read_parquet_schema(path)
     lists = [name for name in names if isinstance(schema[name], pl.List)]
-    count, first, total = batch_rows, 0, count_parquet_rows(path)
+    with explain_polars_errors(path):
+        total = int(pl.scan_parquet(path).select(pl.len()).collect().item())
+    count, first = batch_rows, 0
     if lists:
         count = _fit_rows(read_parquet_slice(path, lists, 0, PROBED_ROWS), lists, batch_rows)
     while first < total:
         frame = read_parquet_slice(path, names, first, count)
-        yield first, frame
+        numbers = np.arange(first + 1, first + 1 + len(frame))
+        yield TableFrame(frame, numbers, (first + len(frame)) / total)
         first += count
         if lists:
             count = min(2 * count, _fit_rows(frame, lists, batch_rows))
@@ -104,12 +109,6 @@ def to_floats(column: pl.Series) -> Floats:
     return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 
-def to_seconds(column: pl.Series) -> Floats:
-    """A column of times as seconds since 1970; null is NaN."""
-    microseconds = column.dt.timestamp("us").cast(pl.Float64)
-    return to_floats(microseconds / MICROSECONDS_PER_SECOND)
-
-
 def to_booleans(frame: pl.DataFrame, name: str | None) -> Booleans:
     """A column of booleans; null is false, and so is a column that does not exist."""
     if name is None or name not in frame.columns:
@@ -136,15 +135,6 @@ def flatten_lists(column: pl.Series) -> tuple[Floats, Places]:
     counts = column.list.len().fill_null(0).to_numpy().astype(np.int64)
     flat = column.filter(column.list.len() > 0).explode()
     return to_floats(flat), counts
-
-
-class TableFrame(NamedTuple):
-    """Rows of a file; all columns of a CSV file are texts."""
-
-    frame: pl.DataFrame
-    lines: Places  # the line of each row
-    share: float  # of the file, read so far
-    has_decimal_commas: bool = False
 
 
 class Header(NamedTuple):
@@ -301,7 +291,6 @@ def to_polars(source: object) -> pl.LazyFrame:
 
 def read_columns(path: Path) -> dict[str, pl.DataType]:
     """Read the names and types of the columns; those of a CSV file follow from its first rows."""
-
     if is_parquet(path):
         return dict(read_parquet_schema(path))
     first = next(iterate_csv_frames(path, RowReport(), TYPES_FROM_ROWS))
@@ -334,10 +323,7 @@ def iterate_frames(
             yield part._replace(frame=part.frame.select(names))
         return
     _require_columns(path, names, read_parquet_schema(path).names())
-    total = count_parquet_rows(path)
-    for first, frame in iterate_parquet_slices(path, names, batch_rows):
-        numbers = np.arange(first + 1, first + 1 + len(frame))
-        yield TableFrame(frame, numbers, (first + len(frame)) / total)
+    yield from iterate_parquet_slices(path, names, batch_rows)
 
 
 def _require_columns(path: Path, names: Sequence[str], present: Sequence[str]) -> None:

@@ -1,10 +1,9 @@
 """Rows of logs: batches made of them, what must hold for each, and the report of bad ones."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +26,6 @@ COLUMNS_BY_ROW = (  # of a batch, one number a row
     *("times", "rewards", "chosen", "multiplicities", "is_defaulted", "is_degraded", "lines"),
     *("slots", "is_slate"),
 )
-Describe = Callable[[int], str]  # the reason why a row is bad
-Item = TypeVar("Item")
 
 
 class RowReport:
@@ -162,7 +159,7 @@ def _check_chosen_places(batch: LogBatch, report: RowReport) -> LogBatch:
             f"got {batch.chosen[row]}"
         )
 
-    return _refuse_rows(batch, report, [(is_bad, describe)])[0]
+    return _refuse_rows(batch, report, is_bad, describe)[0]
 
 
 def _check_numbers(
@@ -173,60 +170,39 @@ def _check_numbers(
     chosen = batch.chosen_probabilities
     eligible_chosen = batch.is_eligible[first + batch.chosen]
     probabilities = batch.probabilities
-    is_outside = (probabilities < 0.0) | (probabilities > 1.0 + SUM_TOLERANCE)
-    is_excluded = ~batch.is_eligible & (probabilities > 0.0)
+    outside = (probabilities < 0.0) | (probabilities > 1.0 + SUM_TOLERANCE)
+    is_outside = np.logical_or.reduceat(outside, first)
+    is_excluded = np.logical_or.reduceat(~batch.is_eligible & (probabilities > 0.0), first)
     off = np.where(is_complete, np.abs(sums - 1.0), sums - 1.0)
+    counts = batch.multiplicities
+    stands_for = "the number of decisions that a row stands for"
+    checks: list[tuple[Booleans, str, Floats | None]] = [  # what must hold, and what came
+        (~np.isfinite(batch.times), "the time must be a known, finite number", None),
+        (np.isinf(batch.rewards), "the reward must be a finite number", batch.rewards),
+        (is_outside, "every probability must lie in [0, 1]", None),
+        (~eligible_chosen, "the chosen action must not be one of the excluded ones", None),
+        (is_excluded, "an excluded action must have probability 0", None),
+        (~(chosen > 0.0), "the probability of the chosen action must be > 0", chosen),
+        (off > SUM_TOLERANCE, "the probabilities must sum to 1 within 0.001", sums),
+        (~((counts >= 1.0) & np.isfinite(counts)), f"{stands_for} must be finite and >= 1", counts),
+    ]
+
+    def describe(row: int) -> str:
+        demand, came = next(rest for marks, *rest in checks if marks[row])
+        return demand if came is None else f"{demand}, got {came[row]:g}"
+
     return _refuse_rows(
-        batch,
-        report,
-        [
-            (~np.isfinite(batch.times), lambda row: "the time must be a known, finite number"),
-            (
-                np.isinf(batch.rewards),
-                lambda row: f"the reward must be a finite number, got {batch.rewards[row]}",
-            ),
-            (
-                np.logical_or.reduceat(is_outside, first),
-                lambda row: "every probability must lie in [0, 1]",
-            ),
-            (
-                ~eligible_chosen,
-                lambda row: "the chosen action must not be one of the excluded ones",
-            ),
-            (
-                np.logical_or.reduceat(is_excluded, first),
-                lambda row: "an excluded action must have probability 0",
-            ),
-            (
-                ~(chosen > 0.0),
-                lambda row: f"the probability of the chosen action must be > 0, got {chosen[row]}",
-            ),
-            (
-                off > SUM_TOLERANCE,
-                lambda row: f"the probabilities must sum to 1 within 0.001, got {sums[row]:.6g}",
-            ),
-            (
-                ~((batch.multiplicities >= 1.0) & np.isfinite(batch.multiplicities)),
-                lambda row: (
-                    "the number of decisions that a row stands for must be finite and >= 1, "
-                    f"got {batch.multiplicities[row]:g}"
-                ),
-            ),
-        ],
+        batch, report, np.logical_or.reduce([marks for marks, *_ in checks]), describe
     )
 
 
 def _refuse_rows(
-    batch: LogBatch, report: RowReport, checks: list[tuple[Booleans, Describe]]
+    batch: LogBatch, report: RowReport, is_bad: Booleans, describe: Callable[[int], str]
 ) -> tuple[LogBatch, Places]:
-    """Report the rows that any check marks, with its reason; returns the other rows."""
-    is_bad = np.zeros(batch.size, np.bool_)
-    for marks, _ in checks:
-        is_bad |= marks
+    """Report bad rows, each with its reason; returns the other rows."""
     if not is_bad.any():
         return batch, np.arange(batch.size)
     for row in np.flatnonzero(is_bad).tolist():
-        describe = next(describe for marks, describe in checks if marks[row])
         report.refuse(batch.source, int(batch.lines[row]), describe(row))
     kept = np.flatnonzero(~is_bad)
     return select_rows(batch, kept), kept
@@ -283,8 +259,8 @@ class BatchBuilder:
             rewards=np.array([row.reward for row in rows], np.float64),
             chosen=np.array([row.chosen for row in rows], np.int64),
             starts=np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]),
-            probabilities=np.array(_flatten(row.probabilities for row in rows), np.float64),
-            is_eligible=np.array(_flatten(row.is_eligible for row in rows), np.bool_),
+            probabilities=np.array([p for row in rows for p in row.probabilities], np.float64),
+            is_eligible=np.array([e for row in rows for e in row.is_eligible], np.bool_),
             multiplicities=np.array([row.multiplicity for row in rows], np.float64),
             is_defaulted=np.array([row.is_defaulted for row in rows], np.bool_),
             is_degraded=np.zeros(len(rows), np.bool_),
@@ -299,10 +275,6 @@ class BatchBuilder:
             )
         self._clear()
         return batch
-
-
-def _flatten(lists: Iterable[Sequence[Item]]) -> list[Item]:
-    return list(chain.from_iterable(lists))
 
 
 def parse_time(text: str) -> float:

@@ -200,16 +200,12 @@ def convert_columns(
         if name := getattr(mapping, key):
             convert(key, name)
     for name in (*mapping.context, *mapping.others):
-        _convert_feature(rows, name, kinds[name])
-
-
-def _convert_feature(rows: TableRows, name: str, kind: pl.DataType) -> None:
-    if kind.is_numeric():
-        rows.convert_numbers("context", name)
-    elif kind == pl.Boolean():
-        rows.convert_booleans("context", name)
-    elif not kind.is_nested():
-        rows.convert_texts("context", name)
+        if kinds[name].is_numeric():
+            rows.convert_numbers("context", name)
+        elif kinds[name] == pl.Boolean():
+            rows.convert_booleans("context", name)
+        elif not kinds[name].is_nested():
+            rows.convert_texts("context", name)
 
 
 def _parse_time(text: str | None) -> float | None:
@@ -395,7 +391,9 @@ class TableReader(FileReader):
             return
         has_offers = self.ids or self.mapping.actions or self.mapping.count
         if not has_offers and not self.mapping.probabilities:
-            self.ids = sort_ids(self._count_actions(with_offers=False)[0])
+            self.ids = sorted(self._count_actions(with_offers=False)[0])
+            if all(id_.isdecimal() for id_ in self.ids):
+                self.ids.sort(key=int)
         if self.has_fitted_probabilities:
             chosen, offered = self._count_actions(with_offers=True)
             self.rates = {id_: chosen[id_] / count for id_, count in offered.items()}
@@ -529,14 +527,6 @@ class TableFeatures:
             if not all(isinstance(each, dict) for each in objects):
                 raise FeatureError(f"features of row {row}: context_json must hold objects")
         return objects
-
-
-def sort_ids(ids: Iterator[str] | Mapping[str, int]) -> list[str]:
-    """Sort ids, as numbers if all of them are."""
-    texts = list(ids)
-    if all(text.isdecimal() for text in texts):
-        return sorted(texts, key=lambda text: (int(text), text))
-    return sorted(texts)
 
 
 def _count_values(column: pl.Series) -> dict[str, int]:

@@ -15,7 +15,7 @@ from windvane.errors import FeatureError, FileError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
 from windvane.evaluation.readers.file_log import FilePart, FileReader
 from windvane.evaluation.readers.frames import (
-    count_parquet_rows,
+    TableFrame,
     explain_polars_errors,
     find_eligible,
     flatten_lists,
@@ -24,7 +24,6 @@ from windvane.evaluation.readers.frames import (
     read_parquet_slice,
     to_booleans,
     to_floats,
-    to_seconds,
 )
 from windvane.evaluation.readers.rows import NEVER_ACTIVATED, RowReport, select_rows
 
@@ -53,12 +52,11 @@ class WindvaneParquetReader(FileReader):
         columns = [*REQUIRED, *(name for name in OPTIONAL if name in names)]
         if "excluded" in columns:
             columns.append("actions")
-        total = count_parquet_rows(path)
-        for first, frame in iterate_parquet_slices(path, columns, batch_rows):
+        for part in iterate_parquet_slices(path, columns, batch_rows):
             with explain_polars_errors(path):
-                _check_version(path, frame)
-                batch = _make_batch(path, frame, first, has_features)
-            yield FilePart(_drop_not_activated(batch, frame, report), (first + len(frame)) / total)
+                _check_version(path, part.frame)
+                batch = _make_batch(path, part, has_features)
+            yield FilePart(_drop_not_activated(batch, part.frame, report), part.share)
 
 
 class ExportedFeatures:
@@ -83,11 +81,9 @@ class ExportedFeatures:
 
 def _join_actions(ids: Sequence[str], sent: object) -> list[LoggedAction]:
     """The actions of a decision, with the features that the client sent for them."""
-    features = {}
-    if isinstance(sent, list):
-        for action in sent:
-            if isinstance(action, dict) and isinstance(action.get("id"), str):
-                features[action.get("id")] = action.get("features") or []
+    objects = [each for each in sent if isinstance(each, dict)] if isinstance(sent, list) else []
+    named = [each for each in objects if isinstance(each.get("id"), str)]
+    features = {each["id"]: each.get("features") or [] for each in named}
     return [LoggedAction(id_, features.get(id_, [])) for id_ in ids]
 
 
@@ -101,12 +97,13 @@ def _check_version(path: Path, frame: pl.DataFrame) -> None:
             )
 
 
-def _make_batch(path: Path, frame: pl.DataFrame, first: int, has_features: bool) -> LogBatch:
+def _make_batch(path: Path, part: TableFrame, has_features: bool) -> LogBatch:
+    frame, first = part.frame, int(part.lines[0]) - 1
     probabilities, counts = flatten_lists(frame["probabilities"])
     starts = np.concatenate([[0], np.cumsum(counts)])
     return LogBatch(
         event_ids=frame["event_id"].fill_null("").to_list(),
-        times=to_seconds(frame["time"]),
+        times=to_floats(frame["time"].dt.timestamp("us") / 1e6),
         rewards=to_floats(frame["reward"]),
         chosen=frame["chosen"].fill_null(-1).to_numpy().astype(np.int64),
         starts=starts,
@@ -119,7 +116,7 @@ def _make_batch(path: Path, frame: pl.DataFrame, first: int, has_features: bool)
         multiplicities=np.ones(len(frame)),
         is_defaulted=to_booleans(frame, "defaulted"),
         is_degraded=to_booleans(frame, "degraded"),
-        lines=np.arange(first + 1, first + 1 + len(frame)),
+        lines=part.lines,
         source=str(path),
         read_features=ExportedFeatures(path, first, len(frame)) if has_features else None,
     )
