@@ -141,6 +141,7 @@ def evaluate(
     from windvane.evaluation.settings import EvaluationSettings
     from windvane.evaluation.tables import format_evaluation, format_tuning, list_sentences
     from windvane.evaluation.tuning import tune as tune_learner
+    from windvane.persistence import replace_file
 
     if tune is not None and policy:
         raise SettingError("evaluate: --tune makes its own policies: omit --policy")
@@ -170,7 +171,10 @@ def evaluate(
     for sentence in sentences:
         print_message(sentence)
     if out is not None:
-        _write(shown, out, as_json)
+        out.mkdir(parents=True, exist_ok=True)
+        with replace_file(out / "evaluation.json") as draft:
+            Path(draft).write_text(json.dumps(shown.to_json(), indent=2), "utf-8")
+        write_report(shown, out / "report.html", as_json)
     if report is not None:
         write_report(result, report, as_json)
 
@@ -188,16 +192,6 @@ def write_report(result: "HtmlResult", path: Path, as_json: bool) -> None:
     say(f"The report is {path}")
 
 
-def _write(evaluation: "Evaluation", folder: Path, as_json: bool) -> None:
-    """Write the numbers as JSON, and the report."""
-    from windvane.persistence import replace_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with replace_file(folder / "evaluation.json") as draft:
-        Path(draft).write_text(json.dumps(evaluation.to_json(), indent=2), "utf-8")
-    write_report(evaluation, folder / "report.html", as_json)
-
-
 def open_log(
     paths: list[str], format: str, columns: list[str] | None, strict: bool, loop: str | None = None
 ) -> "Log":
@@ -205,27 +199,18 @@ def open_log(
     from windvane.evaluation.readers import open_log as open_files
     from windvane.evaluation.readers.column_mapping import join_columns
 
-    if len(paths) == 1 and is_service_data(paths[0]):
-        return open_service_data(paths[0], loop or DEFAULT_LOOP)
+    [*others, path] = paths
+    if not others and ("://" in path or (Path(path) / SERVICE_DATABASE).is_file()):
+        from windvane.service.cli import needs_extra
+
+        with needs_extra("serve"):
+            from windvane.service.store.log import LogReader
+            from windvane.service.store.logged_decisions import LoggedDecisions
+        return LoggedDecisions(LogReader(path), loop or DEFAULT_LOOP)
     if loop is not None:
         message = "--loop: LOG must be the data directory of a service, or the URL of its database"
         raise SettingError(f"{message}, got {' '.join(paths)}")
     return open_files(paths, format, join_columns(columns), strict)
-
-
-def is_service_data(path: str) -> bool:
-    """Whether a path is the data directory of a service, or the URL of its database."""
-    return "://" in path or (Path(path) / SERVICE_DATABASE).is_file()
-
-
-def open_service_data(where: str, loop: str) -> "Log":
-    """Open the decisions of a loop in the data of a service, which may run."""
-    from windvane.service.cli import needs_extra
-
-    with needs_extra("serve"):
-        from windvane.service.store.log import LogReader
-        from windvane.service.store.logged_decisions import LoggedDecisions
-    return LoggedDecisions(LogReader(where), loop)
 
 
 @contextmanager

@@ -199,7 +199,6 @@ class Evaluator:
         self._unscored = 0  # rows of which an own policy has no probability
 
     def add(self, batch: LogBatch) -> None:
-        """Evaluate the usable rows of a batch."""
         rows_before = self.counts.used
         rows = find_usable_rows(batch, self._settings.period, self.counts)
         if not rows.size:
@@ -292,7 +291,6 @@ class Evaluator:
                 )
 
     def _add_fixed(self, rows: Places, predictions: Floats | None, split: BatchSplit) -> None:
-        """Add rows to the records of the fixed candidates."""
         batch = split.batch
         block = None if predictions is None else FeatureBlock(batch, rows)
         impossible = batch.probabilities == 0.0
@@ -311,7 +309,6 @@ class Evaluator:
             split.add(place, rows, weights, actions, unsupported)
 
     def summarize(self, log: Log, notes: Sequence[str] = ()) -> Evaluation:
-        """Compute all estimates."""
         if not self.counts.used:
             raise SettingError(f"evaluate: {log.description} has no row that can be evaluated")
         notes = [*notes, *self._describe_matches(), *self._describe_units()]

@@ -143,11 +143,6 @@ class SlotRows:
             below / most_slots,
         )
 
-    def average_weights(self, most_slots: int) -> Floats:
-        """The mean of W over the slots of each page; a slot that is missing has W = 1."""
-        weights: Floats = (self.add_up(self.weights) + (most_slots - self.sizes)) / most_slots
-        return weights
-
 
 class MeanSums:
     """Sums for a mean and its standard error, with a count for each page."""
@@ -202,7 +197,8 @@ class PageRecord:
                 self._slots[slot][name].add(terms[places], repeated[places])
             weights = rows.weights[places]
             self._weights[:, slot] += weights.sum(), weights @ weights
-        weights = rows.average_weights(self._most_slots)
+        missing = self._most_slots - rows.sizes  # slots with W = 1
+        weights = (rows.add_up(rows.weights) + missing) / self._most_slots
         for sequence, bound in zip(self._sequences, BOUNDS, strict=True):
             sequence.widen(range_)
             sides = rows.compute_sides(range_, bound, self._most_slots)
@@ -252,7 +248,6 @@ class PagePairRecord:
         self._sequences = [ConfidenceSequence(floors=np.full(4, 2 * bound + 1)) for bound in BOUNDS]
 
     def add(self, first: SlotRows, second: SlotRows, range_: RewardRange, counts: Floats) -> None:
-        """Add pages with what both policies did."""
         mine, other = first.compute_terms(), second.compute_terms()
         difference = mine[CASCADE_DR] - other[CASCADE_DR]
         slates = mine[PI] - other[PI]
@@ -266,7 +261,6 @@ class PagePairRecord:
             sequence.update_terms(sides, ones, _find_repeats(counts))
 
     def summarize(self, alpha: float) -> Gain:
-        """Judge the difference so far."""
         difference = self._differences.estimate("difference", alpha)
         value = 0.0 if difference is None else difference.value / self._most_slots
         return _scale_gain(judge_gain(self._sequences, value, alpha), self._most_slots)
@@ -336,7 +330,6 @@ class PageEvaluator:
         }
 
     def add(self, batch: LogBatch, block: FeatureBlock) -> None:
-        """Add the pages of a block to the records of all candidates."""
         assert self._model is not None
         slots = np.zeros(block.rows.size, np.int64) if block.slots is None else block.slots
         model = self._model.view_block(block, 0)
@@ -360,7 +353,6 @@ class PageEvaluator:
                 self._pairs[place].add(rows, all_rows[self._reference], range_, counts)
 
     def summarize(self) -> list[PageResult]:
-        """Compute all estimates."""
         gains = {place: pair.summarize(self._level) for place, pair in self._pairs.items()}
         return [record.summarize(gains.get(k)) for k, record in enumerate(self._records)]
 

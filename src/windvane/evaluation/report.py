@@ -17,11 +17,7 @@ from typing import NamedTuple
 
 from windvane import __version__
 from windvane._terminal.tables import Cell, format_cell, is_number
-from windvane.evaluation.estimates.result import (
-    Evaluation,
-    HtmlResult,
-    Interval,
-)
+from windvane.evaluation.estimates.result import Evaluation, HtmlResult, Interval
 from windvane.evaluation.estimates.value_series import (
     Curve,
     ValueSeries,
@@ -96,14 +92,6 @@ class Line(NamedTuple):
     colour: int
 
 
-class Repetition(NamedTuple):
-    """How the numbers are made again."""
-
-    command: str
-    policies: Sequence[tuple[str, str]]  # names and texts
-    seed: int | None = None
-
-
 def format_report(result: HtmlResult, command: str = "") -> str:
     """The report of an evaluation or a tuning as one HTML file."""
     return make_page(TITLE, _list_parts(result, command))
@@ -138,7 +126,7 @@ def _list_parts(result: HtmlResult, command: str) -> list[Markup]:
         element("p", _summarize(result), class_="answer"),
         *list_results(result),
         *list_remarks(result),
-        *describe_repetition(_repeat(result, command)),
+        *_describe_repetition(result, command),
     ]
 
 
@@ -161,16 +149,15 @@ def _describe_tuning(tuning: LearnerTuning, command: str) -> Iterator[Markup]:
     yield element("h2", f"The grid, on {describe_rows(grid)}")
     yield from list_results(grid)
     yield from list_sentences_of(grid)
-    yield from describe_repetition(_repeat(grid, command))
+    yield from _describe_repetition(grid, command)
 
 
-def _repeat(evaluation: Evaluation, command: str) -> Repetition:
+def _describe_repetition(evaluation: Evaluation, command: str) -> Iterator[Markup]:
     texts = [(name_policy(policy), policy.text) for policy in evaluation.policies]
-    return Repetition(command, texts, evaluation.seed)
+    return describe_repetition(texts, command, f", seed {evaluation.seed}")
 
 
 def _summarize(evaluation: Evaluation) -> str:
-    """Say which policies are better and worse than the reference."""
     if not evaluation.reference:
         return ""
     names: dict[str, list[str]] = {"better": [], "worse": [], "not yet": []}
@@ -280,7 +267,6 @@ def list_remarks(evaluation: Evaluation) -> Iterator[Markup]:
 
 
 def list_sentences_of(evaluation: Evaluation) -> Iterator[Markup]:
-    """What to be careful about."""
     sentences = [f"{each}." for each in list_sentences(evaluation)]
     sentences += [f"bad row {each}" for each in evaluation.first_bad_rows]
     if sentences:
@@ -288,14 +274,15 @@ def list_sentences_of(evaluation: Evaluation) -> Iterator[Markup]:
         yield make_list(sentences)
 
 
-def describe_repetition(repetition: Repetition) -> Iterator[Markup]:
-    """How to make the numbers again."""
+def describe_repetition(
+    policies: Sequence[tuple[str, str]], command: str = "", seed: str = ""
+) -> Iterator[Markup]:
+    """How to make the numbers again; the policies have names and texts."""
     yield element("h2", "How to repeat it")
-    if repetition.command:
-        yield element("pre", repetition.command)
-    seed = "" if repetition.seed is None else f", seed {repetition.seed}"
+    if command:
+        yield element("pre", command)
     yield element("p", f"Windvane {__version__}{seed}. The policies, as they were written:")
-    yield make_list([f"{name}: {text}" for name, text in repetition.policies])
+    yield make_list([f"{name}: {text}" for name, text in policies])
 
 
 def make_table(rows: Sequence[Mapping[str, Cell]]) -> Markup:
@@ -323,12 +310,10 @@ def make_table(rows: Sequence[Mapping[str, Cell]]) -> Markup:
 
 
 def make_list(sentences: Sequence[str]) -> Markup:
-    """A list with one item a sentence."""
     return element("ul", *(element("li", sentence) for sentence in sentences))
 
 
 def make_figure(title: str, picture: Markup, note: str) -> Markup:
-    """A picture with its title and a note."""
     return element("figure", element("h3", title), picture, element("p", note, class_="note"))
 
 

@@ -36,7 +36,6 @@ class ScoredRows(NamedTuple):
     units: Places | None
 
     def select(self, is_selected: Booleans) -> "ScoredRows":
-        """The same of some decisions."""
         if is_selected.all():
             return self
         return ScoredRows._make(
@@ -77,7 +76,6 @@ class Scores:
         }
 
     def add(self, place: int, rows: ScoredRows) -> None:
-        """Add decisions to the record of a candidate."""
         if not self.has_models:
             rows = rows._replace(values=None, chosen=None, actions=None)
         self.records[place].add(
@@ -90,11 +88,9 @@ class Scores:
 
     @property
     def has_rows(self) -> bool:
-        """Whether any decision was added."""
         return self.records[0].has_rows
 
     def summarize(self, shadows: Sequence[Shadow | None]) -> tuple[list[PolicyResult], list[Pair]]:
-        """Compute all estimates."""
         policies = []
         for record, shadow in zip(self.records, shadows, strict=True):
             result = record.summarize(learns=shadow is not None)
@@ -110,7 +106,7 @@ class Scores:
                 gain = self.records[first].judge(half).subtract(self.records[second].judge(half))
             else:
                 gain = difference.summarize(self._level)
-            series = difference.build_series()
+            series = difference.series.build()
             pairs.append(Pair(mine.name, other.name, gain.relate(other.value.value), series))
         return policies, pairs
 
@@ -130,7 +126,6 @@ class BatchSplit(NamedTuple):
         actions: ActionModel | None,
         unsupported: Floats | None,
     ) -> None:
-        """Add rows to the records of a candidate."""
         batch = self.batch
         scored = ScoredRows(
             batch.times[rows],

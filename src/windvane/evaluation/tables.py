@@ -53,7 +53,6 @@ def describe_rows(evaluation: Evaluation) -> str:
 
 
 def list_policy_rows(evaluation: Evaluation) -> list[dict[str, Cell]]:
-    """The table of the policies."""
     return [_describe(evaluation, policy) for policy in evaluation.policies]
 
 
@@ -136,12 +135,10 @@ def format_lift(gain: Gain) -> str:
 
 
 def name_policy(policy: PolicyResult) -> str:
-    """A policy in words."""
     return "what was logged" if policy.source == "Online" else policy.name
 
 
 def name_reference(evaluation: Evaluation) -> str:
-    """The reference in words."""
     if not evaluation.reference:
         return "nothing"
     return name_policy(evaluation[evaluation.reference])

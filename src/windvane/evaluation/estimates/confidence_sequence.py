@@ -344,12 +344,6 @@ class ActionModel(NamedTuple):
         """Whether the policy has the probabilities of the log."""
         return np.array_equal(self.policy_probabilities, self.logged_probabilities)
 
-    def find_largest_weight(self) -> float:
-        """The largest π(a)/p(a) of all actions, chosen or not; ∞ if some p is 0 or unknown."""
-        if not np.all(self.logged_probabilities > 0):
-            return math.inf
-        return float(np.max(self.policy_probabilities / self.logged_probabilities, initial=0.0))
-
     def average_predictions(self) -> Floats:
         """Σ_a π(a) q̂(a) of each decision, (n,); q̂ of the chosen action if π is what was logged.
 
@@ -403,18 +397,13 @@ class BoundedModel(NamedTuple):
     complements: SideModel
 
     def select(self, part: slice) -> "BoundedModel":
-        """The same of some decisions."""
         return BoundedModel(*(SideModel(*(term[..., part] for term in side)) for side in self))
 
 
 def bound_model(actions: ActionModel, rewards: RewardRange, bound: float) -> BoundedModel:
     """Compute the model terms for one k."""
     scaled = np.clip((actions.predictions - rewards.low) / rewards.width, 0.0, 1.0)
-    policy, logged, starts = (
-        actions.policy_probabilities,
-        actions.logged_probabilities,
-        actions.starts,
-    )
+    _, policy, logged, starts, _ = actions
     size = len(actions.chosen)
     owners = np.repeat(np.arange(size), np.diff(starts))
     is_unknown = np.isnan(logged)
@@ -422,15 +411,12 @@ def bound_model(actions: ActionModel, rewards: RewardRange, bound: float) -> Bou
         has_unknown = np.bincount(owners, is_unknown, size) > 0
         is_unknown = has_unknown[owners]
         policy, logged = np.where(is_unknown, 0.0, policy), np.where(is_unknown, 0.0, logged)
-    has_chosen = actions.chosen >= 0
-    places = starts[:-1] + np.where(has_chosen, actions.chosen, 0)
     sides = []
     for side in (scaled, 1 - scaled):
         kept = np.where(is_unknown, 0.0, side)  # q
         is_limited = policy * kept > bound * logged
         kept[is_limited] = bound * logged[is_limited] / policy[is_limited]
-        chosen = np.zeros(size)
-        chosen[has_chosen] = kept[places[has_chosen]]
+        chosen = actions._replace(predictions=kept).pick_predictions()
         value = np.bincount(owners, policy * kept, size).astype(np.float64)
         logged_value = np.bincount(owners, logged * kept, size).astype(np.float64)
         sides.append(SideModel(chosen, value, logged_value))

@@ -264,7 +264,6 @@ class UnitSums:
         model_chosen: Floats | None,
         coefficients: Floats | None,
     ) -> None:
-        """Add decisions."""
         scale = np.ones(len(units)) if coefficients is None else coefficients
         values = 0.0 if model_values is None else model_values
         chosen = 0.0 if model_chosen is None else model_chosen

@@ -30,7 +30,7 @@ from windvane.evaluation.estimates.confidence_sequence import (
 )
 from windvane.evaluation.estimates.estimators import NO_REWARDS, UNIT_RANGE, RewardRange
 from windvane.evaluation.estimates.result import Gain
-from windvane.evaluation.estimates.value_series import SeriesBuilder, TimedRows, ValueSeries
+from windvane.evaluation.estimates.value_series import SeriesBuilder, TimedRows
 from windvane.types import Booleans, Floats
 
 BOUNDS = (0.0, *MODEL_BOUNDS)  # each k
@@ -55,7 +55,7 @@ class PairRecord:
         self._sequences += [make_sequence(rewards, bound) for bound in MODEL_BOUNDS]
         self._seen = NO_REWARDS
         self._total = self._mass = 0.0  # Σ c X in the unit of the rewards, Σ c
-        self._series = SeriesBuilder()  # of X as rewards with the weight 1
+        self.series = SeriesBuilder()  # of X as rewards with the weight 1
 
     def add(
         self,
@@ -78,18 +78,13 @@ class PairRecord:
         self._mass += float(len(rewards) if counts is None else counts.sum())
         unused, ones = np.zeros(len(rewards)), np.ones(len(rewards))
         if times is not None:
-            self._series.add(TimedRows(times, differences, ones, coefficients=counts))
+            self.series.add(TimedRows(times, differences, ones, coefficients=counts))
         for sequence, bound in zip(self._sequences, BOUNDS, strict=True):
             above, below = (terms.compute(bound, each) for each in (True, False))
             sequence.update_terms((unused, unused, above, below), ones, counts)
 
     def summarize(self, alpha: float) -> Gain:
-        """Judge the difference so far."""
         return judge_gain(self._sequences, self._total / self._mass, alpha)
-
-    def build_series(self) -> ValueSeries:
-        """The difference over time."""
-        return self._series.build()
 
     def _widen_range(self, rewards: Floats) -> RewardRange:
         self._seen = self._seen.widen(rewards)

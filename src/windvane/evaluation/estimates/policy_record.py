@@ -1,7 +1,7 @@
 """All that accumulates about one policy while a log is read, and its summary."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -139,7 +139,12 @@ class PolicyRecord:
             raise SettingError(f"{who}: model_values and model_chosen belong together")
         rows = TimedRows(times, rewards, weights, model_values, model_chosen, counts)
         others = {"coefficients": None, "counts": counts, "unsupported": unsupported}
-        check_columns(who, rows._asdict() | others)
+        for name, column in (rows._asdict() | others).items():
+            if column is not None and column.shape != (len(times),):
+                message = f"{name} must have shape ({len(times)},)"
+                raise SettingError(f"{who}: {message}, got {column.shape}")
+            if column is not None:
+                require(who, name, column, np.isfinite(column), "be finite", RewardError)
         require(who, "weights", weights, weights >= 0, "be at least 0")
         if self._given_range is not None:
             low, high = self._given_range
@@ -155,7 +160,10 @@ class PolicyRecord:
         self._widen_range(rewards)
         self._trust.add(counts, unsupported, is_defaulted, is_degraded)
         self._is_logged &= action_model is not None and action_model.is_logged
-        possible = math.inf if action_model is None else action_model.find_largest_weight()
+        possible = math.inf  # if some p is 0 or unknown
+        if action_model is not None and np.all(action_model.logged_probabilities > 0):
+            _, policy, logged, *_ = action_model
+            possible = float(np.max(policy / logged, initial=0.0))
         self._possible_weight = max(self._possible_weight, possible)
         if action_model is None:
             self._model_sequences = []
@@ -309,17 +317,6 @@ class PolicyRecord:
                 sequence.widen(fit_range(self._seen))
             if self._recent is not None:
                 self._recent.widen(self._sequence.range)
-
-
-def check_columns(who: str, columns: Mapping[str, Floats | None]) -> None:
-    """Refuse columns of different lengths, and numbers that are not finite."""
-    shapes = [column.shape for column in columns.values() if column is not None]
-    for name, column in columns.items():
-        if column is None:
-            continue
-        if column.shape != shapes[0] or column.ndim != 1:
-            raise SettingError(f"{who}: {name} must have shape {shapes[0]}, got {column.shape}")
-        require(who, name, column, np.isfinite(column), "be finite", RewardError)
 
 
 def require(

@@ -127,7 +127,6 @@ class TimedRows(NamedTuple):
     coefficients: Floats | None = None
 
     def select(self, part: slice | Places) -> "TimedRows":
-        """The same of some decisions."""
         return TimedRows._make(None if column is None else column[part] for column in self)
 
 
@@ -155,7 +154,6 @@ class SeriesBuilder:
             self._compact()
 
     def merge(self, other: "SeriesBuilder") -> None:
-        """Add the decisions of another builder."""
         theirs = other.build()
         mine = self.build()
         self._minutes = max(mine.minutes, theirs.minutes)
@@ -165,7 +163,6 @@ class SeriesBuilder:
         self._compact()
 
     def build(self) -> ValueSeries:
-        """The series of all decisions so far."""
         self._compact()
         return ValueSeries(self._minutes, self._starts[0], self._parts[0])
 

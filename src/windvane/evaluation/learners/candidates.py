@@ -95,7 +95,6 @@ class LearnerCandidate:
     learner: Learner | None = None
 
     def build(self, seed: int) -> Learner:
-        """Make a learner that may change."""
         if self.learner is not None:
             return copy.copy(self.learner)
         return Learner(
@@ -188,7 +187,6 @@ class CopyMaker:
 
 
 def make_fixed(rule: Rule, action: str = "") -> FixedCandidate:
-    """Make a fixed candidate."""
     text = f"action={action}" if rule == "action" else rule
     return FixedCandidate(text, text, rule, action)
 

@@ -102,8 +102,6 @@ class RowShadow(Shadow):
 
 
 class LearnerRows(RowShadow):
-    """A learner."""
-
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
 

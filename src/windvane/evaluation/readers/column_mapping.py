@@ -85,7 +85,6 @@ class ColumnMapping:
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether the table has any probabilities."""
         return bool(self.probability or self.probabilities or self.probability_columns)
 
 

@@ -135,8 +135,6 @@ class DsjsonSlot(msgspec.Struct):
 
 
 class DsjsonReader(FileReader):
-    """Reads dsjson files."""
-
     def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
         lines = LineStream(path, report)
         builder = BatchBuilder(str(path), batch_rows)

@@ -123,7 +123,6 @@ class _LineFeeds(io.RawIOBase):
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is a Parquet file."""
     if read_start(path, len(PARQUET_MAGIC)) != PARQUET_MAGIC:
         return False
     check_parquet_path(path)

@@ -42,7 +42,6 @@ def explain_polars_errors(path: Path) -> Iterator[None]:
 
 
 def read_parquet_schema(path: Path) -> pl.Schema:
-    """Read the names and types of the columns of a file."""
     with explain_polars_errors(path):
         return pl.scan_parquet(path).collect_schema()
 
@@ -59,7 +58,7 @@ class TableFrame(NamedTuple):
     frame: pl.DataFrame
     lines: Places  # the line of each row
     share: float  # of the file, read so far
-    has_decimal_commas: bool = False
+    has_decimal_commas: bool = False  # whether 0,5 is a number
 
 
 def iterate_parquet_slices(
@@ -147,14 +146,8 @@ class Header(NamedTuple):
         """Why a row with another number of fields is bad."""
         return f"a row must have {len(self.names)} fields, got {count}"
 
-    @property
-    def has_decimal_commas(self) -> bool:
-        """Whether 0,5 is a number."""
-        return self.separator == ";"
-
 
 def parse_header(path: Path, text: bytes) -> Header:
-    """Parse the names of the columns."""
     line = text.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace")
     separator = max(SEPARATORS, key=line.count)
     try:
@@ -214,7 +207,7 @@ def _make_frame(
     has_quotes = any(b'"' in record.text for record in records)
     parse = _parse_quoted if has_quotes else _parse_plain
     frame, lines = parse(path, header, records, report)
-    return TableFrame(frame, np.array(lines, np.int64), share, header.has_decimal_commas)
+    return TableFrame(frame, np.array(lines, np.int64), share, header.separator == ";")
 
 
 def _parse_plain(

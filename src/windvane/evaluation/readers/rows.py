@@ -58,17 +58,14 @@ class ReportedLog:
 
     @property
     def bad_rows(self) -> Sequence[BadRow]:
-        """The first rows that could not be used."""
         return self._report.bad_rows
 
     @property
     def bad_row_count(self) -> int:
-        """How many rows could not be used."""
         return self._report.bad_row_count
 
     @property
     def notes(self) -> Mapping[str, int]:
-        """How many rows were read in a special way, by what was done with them."""
         return self._report.notes
 
     def iterate_batches(self) -> Iterator[LogBatch]:
@@ -232,9 +229,6 @@ class BatchBuilder:
     def __init__(self, source: str, batch_rows: int) -> None:
         self.source = source
         self.batch_rows = batch_rows
-        self._clear()
-
-    def _clear(self) -> None:
         self._rows: list[LogRow] = []
         self._bytes = 0
 
@@ -244,7 +238,6 @@ class BatchBuilder:
         return len(self._rows) >= self.batch_rows or self._bytes >= MAX_BATCH_BYTES
 
     def add(self, row: LogRow) -> None:
-        """Add a decision."""
         self._rows.append(row)
         self._bytes += row.text_bytes
 
@@ -273,7 +266,7 @@ class BatchBuilder:
                 slots=np.array([row.slot for row in rows], np.int64),
                 is_slate=np.array([row.is_slate for row in rows], np.bool_),
             )
-        self._clear()
+        self._rows, self._bytes = [], 0
         return batch
 
 

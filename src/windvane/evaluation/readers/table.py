@@ -126,11 +126,9 @@ class TableRows:
         )
 
     def convert_texts(self, key: str, name: str) -> None:
-        """Convert a column to texts."""
         self.replace(key, name, self.cast(key, name, pl.String(), "a text"), "a text")
 
     def convert_booleans(self, key: str, name: str) -> None:
-        """Convert a column to booleans."""
         column = self.frame[name]
         if column.dtype == pl.String:
             lower = column.str.to_lowercase()
@@ -232,7 +230,6 @@ class Offers(NamedTuple):
     flat_ids: pl.Series  # of all actions of all rows
 
     def list_ids(self, row: int) -> list[str]:
-        """The ids of the actions of a row."""
         return self.flat_ids[self.starts[row] : self.starts[row + 1]].to_list()
 
 
@@ -354,7 +351,6 @@ class TableReader(FileReader):
         self._is_prepared = False
 
     def read_kinds(self) -> dict[str, pl.DataType]:
-        """Read the names and types of the columns."""
         return read_columns(self.paths[0])
 
     def iterate_frames(
@@ -364,7 +360,6 @@ class TableReader(FileReader):
         return iterate_frames(path, self.mapping.names, report, batch_rows)
 
     def map(self, columns: Mapping[str, str] | None) -> ColumnMapping:
-        """Map the columns of the table."""
         return map_columns(columns, list(self.kinds))
 
     def with_columns(
@@ -513,7 +508,6 @@ class TableFeatures:
         return DecisionFeatures(context, [LoggedAction(i, []) for i in self._offers.list_ids(row)])
 
     def read_context(self, row: int) -> list[dict[str, object]]:
-        """Read the context of a row."""
         objects: list[dict[str, object]] = []
         if self._frame.width:
             values = self._frame.row(row, named=True)
@@ -539,8 +533,6 @@ def is_open_bandit(names: Sequence[str]) -> bool:
 
 
 class OpenBanditReader(TableReader):
-    """Reads files of the Open Bandit Dataset."""
-
     def __init__(self, paths: Sequence[Path], columns: Mapping[str, str] | None = None) -> None:
         super().__init__(paths)
         self.items = read_items(self.paths[0].with_name(ITEM_FILE))

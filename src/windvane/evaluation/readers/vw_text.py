@@ -77,14 +77,14 @@ def looks_like_vw(start: bytes) -> bool:
 
 
 class VwTextReader(FileReader):
-    """Reads cb_adf and cb text files."""
-
     has_times = False
     has_event_ids = False
 
     def __init__(self, paths: Sequence[Path], columns: Mapping[str, str] | None = None) -> None:
         super().__init__(paths)
-        self.is_multiline = _is_multiline(self.paths[0])
+        lines = [line.strip() for line in read_start(self.paths[0]).strip().split(b"\n")]
+        has_shared = any(line.startswith(SHARED.encode()) for line in lines)
+        self.is_multiline = has_shared or b"" in lines  # an empty line ends an event
         self.action_count = 0  # of cb, all files together
 
     def prepare(self) -> None:
@@ -106,7 +106,9 @@ class VwTextReader(FileReader):
         for lines in _group_lines(stream, self.is_multiline):
             try:
                 texts = [line.text.decode("utf-8") for line in lines]
-                _refuse_other_problems(path, lines[0].number, texts[0])
+                if (first := texts[0].split(maxsplit=1)[0]) in OTHER_PROBLEMS:
+                    message = f"text of {first} is not supported, only of cb and cb_adf"
+                    raise FileError(f"{path}:{lines[0].number}: {message}")
                 event = _parse_multiline(texts) if self.is_multiline else self._parse_line(texts[0])
                 builder.add(_make_row(path, lines[0].number, event, sum(map(len, texts))))
             except UnicodeDecodeError:
@@ -220,19 +222,6 @@ def _group_lines(lines: LineStream, is_multiline: bool) -> Iterator[list[Line]]:
             event = []
     if event:
         yield event
-
-
-def _is_multiline(path: Path) -> bool:
-    """Whether events have several lines: there is a shared line, or an empty line between lines."""
-    lines = [line.strip() for line in read_start(path).strip().split(b"\n")]
-    return b"" in lines or any(line.startswith(SHARED.encode()) for line in lines)
-
-
-def _refuse_other_problems(path: Path, line: int, text: str) -> None:
-    first = text.split(maxsplit=1)[0]
-    if first in OTHER_PROBLEMS:
-        message = f"text of {first} is not supported, only of cb and cb_adf"
-        raise FileError(f"{path}:{line}: {message}")
 
 
 def parse_namespaces(text: str) -> list[JsonObject]:

@@ -36,13 +36,10 @@ _decode_json = msgspec.json.decode
 
 
 def is_windvane_export(names: Sequence[str]) -> bool:
-    """Whether a table with these columns is an export of Windvane."""
     return {*REQUIRED, "actions", "round", "mode"} <= set(names)
 
 
 class WindvaneParquetReader(FileReader):
-    """Reads exports of Windvane."""
-
     def read_parts(self, path: Path, report: RowReport, batch_rows: int) -> Iterator[FilePart]:
         names = read_parquet_schema(path).names()
         if missing := [name for name in REQUIRED if name not in names]:
@@ -67,7 +64,6 @@ class ExportedFeatures:
         self._frame: pl.DataFrame | None = None
 
     def __call__(self, row: int) -> DecisionFeatures:
-        """Parse the features of a row."""
         if self._frame is None:
             self._frame = read_parquet_slice(self._path, FEATURES, self._first, self._count)
         ids, context, actions = self._frame.row(row)

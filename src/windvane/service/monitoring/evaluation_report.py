@@ -12,7 +12,6 @@ from windvane.evaluation.report import (
     Bar,
     Line,
     Markup,
-    Repetition,
     describe_repetition,
     draw_bars,
     draw_chart,
@@ -48,7 +47,7 @@ def format_loop_report(loop: str, settings: str, shown: ShownEvaluation) -> str:
         element("h2", "What was evaluated"),
         make_list([f"{line.name}: {_explain(line)}" for line in shown.policies]),
         *_list_cautions(shown),
-        *describe_repetition(Repetition("", [(line.name, line.text) for line in shown.policies])),
+        *describe_repetition([(line.name, line.text) for line in shown.policies]),
     ]
     return make_page(f"{TITLE} {loop}", parts)
 
