@@ -58,8 +58,6 @@ logger = logging.getLogger("windvane.service")
 
 
 class Answer(NamedTuple):
-    """The answer to a request."""
-
     status: int
     body: bytes
     headers: list[tuple[bytes, bytes]]
@@ -164,7 +162,6 @@ class Application:
         return Answer(response.status_code, bytes(response.body), response.raw_headers)
 
     def _record(self, facts: "RequestFacts", status: int, seconds: float) -> None:
-        """Count a request, and log it if it failed."""
         scope = facts.scope
         if (metrics := getattr(self.state, "metrics", None)) is not None:
             metrics.count(*_label(scope, facts.match), status, seconds)
@@ -197,7 +194,8 @@ class RequestFacts:
         error = to_api_error(failure)
         self.reason = failure
         self.defect = failure if error.status == 500 else None
-        headers = [*error.list_header_pairs(), (b"x-request-id", self.request_id.encode())]
+        named = error.headers | {"x-request-id": self.request_id}
+        headers = [(name.encode(), value.encode()) for name, value in named.items()]
         return _build_json_answer(error.status, error.encode(), headers)
 
     @cached_property

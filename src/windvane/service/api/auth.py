@@ -37,7 +37,7 @@ import hmac
 import ipaddress
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
@@ -82,7 +82,14 @@ class TrustedProxies:
     """The addresses and networks of trusted proxies."""
 
     def __init__(self, addresses: Iterable[str] = ()) -> None:
-        self._networks: Sequence[Network] = [_parse_network(text) for text in addresses]
+        self._networks: list[Network] = []
+        for text in addresses:
+            try:
+                self._networks.append(ipaddress.ip_network(text))
+            except ValueError as reason:
+                message = "must be an IP address or a network such as 10.0.0.0/8"
+                who = "serve: --trusted-proxy"
+                raise SettingError(f"{who} {message}, got {text!r} ({reason})") from None
         self._is_trusted = lru_cache(maxsize=1024)(self._compare_networks)
 
     def __bool__(self) -> bool:
@@ -127,16 +134,6 @@ def parse_address(text: str) -> IpAddress | None:
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address
-
-
-def _parse_network(text: str) -> Network:
-    try:
-        return ipaddress.ip_network(text)
-    except ValueError as reason:
-        raise SettingError(
-            "serve: --trusted-proxy must be an IP address or a network such as 10.0.0.0/8, "
-            f"got {text!r} ({reason})"
-        ) from None
 
 
 def _join_headers(scope: Scope, name: bytes) -> bytes:

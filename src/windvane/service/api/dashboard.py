@@ -49,8 +49,6 @@ MEDIA_TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-
-
 STATIC_FILES = {  # content and media type, by name
     file.name: (file.read_bytes(), MEDIA_TYPES[file.name.rpartition(".")[2]])
     for file in files("windvane.service.api").joinpath("static").iterdir()
@@ -119,7 +117,9 @@ async def _build_panel(request: Request) -> EvaluationPanel:
     key = request.query_params.get("id") or (headings[0].key if headings else None)
     record = None if key is None else await _read_evaluation(request, loop, key)
     changes = await asyncio.to_thread(loop.store.list_settings_changes, loop.id)
-    return build_evaluation_panel(loop.settings, changes, headings, record, _can_change(request))
+    keyring: Keyring = request.app.state.keyring
+    can_change = keyring.can_use({**request.scope, "method": "POST"}, "admin")  # not by a password
+    return build_evaluation_panel(loop.settings, changes, headings, record, can_change)
 
 
 async def _read_evaluation(request: Request, loop: Loop, key: str) -> EvaluationRecord:
@@ -130,12 +130,6 @@ async def _read_evaluation(request: Request, loop: Loop, key: str) -> Evaluation
         raise ApiError(404, "EvaluationNotFound", str(reason), "id") from None
     charts = [each.chart for each in await evaluations.read_series(row)]
     return EvaluationRecord(row, evaluations.find_progress(row), charts)
-
-
-def _can_change(request: Request) -> bool:
-    """Whether the page may send what needs the role admin; a password is only for reading."""
-    keyring: Keyring = request.app.state.keyring
-    return keyring.can_use({**request.scope, "method": "POST"}, "admin")
 
 
 def _send_json(request: Request, content: object) -> Response:

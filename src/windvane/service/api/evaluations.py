@@ -145,7 +145,6 @@ def _read_time(text: str, target: str) -> int:
 
 
 async def create_evaluation(request: Request) -> Response:
-    """POST evaluations: the service gives the id."""
     loop = await get_loop(request)  # before the body is read
     body = await parse_request(request, _decode_evaluation, CONTRACT_CODE)
     contract = EvaluationContract(
@@ -162,7 +161,6 @@ async def create_evaluation(request: Request) -> Response:
 
 
 async def list_evaluations(request: Request) -> Response:
-    """GET evaluations, without their time series."""
     rows = await get_evaluations(request).list_rows(get_loop_name(request.scope))
     return json_response([render_evaluation(row, []) for row in rows])
 
@@ -175,13 +173,11 @@ async def get_evaluation(request: Request) -> Response:
 
 
 async def delete_evaluation(request: Request) -> Response:
-    """DELETE evaluations/ID; one that runs is ended."""
     await get_evaluations(request).delete(await _find(request))
     return Response(status_code=204)
 
 
 async def apply_evaluation(request: Request) -> Response:
-    """POST configurations/applyFromEvaluation: take over the settings of a policy."""
     loop = await get_loop(request)  # before the body is read
     body = await parse_request(request, _decode_apply, CONTRACT_CODE)
     await get_evaluations(request).apply(loop.name, body.evaluation_id, body.policy_name, BY_HTTP)

@@ -32,10 +32,7 @@ from windvane.service.schemas import (
     RewardRequest,
     RewardStatus,
 )
-from windvane.service.store.writer.reward_operations import (
-    MAX_REWARDS_PER_EVENT,
-    REFUSED,
-)
+from windvane.service.store.writer.reward_operations import MAX_REWARDS_PER_EVENT, REFUSED
 
 FULL = f"the event has {MAX_REWARDS_PER_EVENT} rewards already, the log keeps no more of it"
 

@@ -133,10 +133,8 @@ class ServiceConfiguration(LoopSettings, frozen=True, kw_only=True, rename="came
 
 def _describe_settings(loop: Loop) -> ServiceConfiguration:
     settings, _, changed_at = loop.in_force
-    return ServiceConfiguration(
-        **msgspec.structs.asdict(settings),
-        last_configuration_edit_date=to_datetime(changed_at),
-    )
+    named = msgspec.structs.asdict(settings)
+    return ServiceConfiguration(**named, last_configuration_edit_date=to_datetime(changed_at))
 
 
 async def get_settings(request: Request) -> Response:
@@ -144,7 +142,6 @@ async def get_settings(request: Request) -> Response:
 
 
 async def put_settings(request: Request) -> Response:
-    """PUT configurations/service: change some settings."""
     changes = await parse_request(request, _decode_changes, SETTINGS_CODE)
     name = get_loop_name(request.scope)
     loop = await get_service(request).change_settings(name, changes, "http")
@@ -152,7 +149,6 @@ async def put_settings(request: Request) -> Response:
 
 
 async def get_policy(request: Request) -> Response:
-    """GET configurations/policy: the settings that make the policy."""
     return json_response(_describe_policy((await get_loop(request)).settings))
 
 
@@ -161,7 +157,6 @@ def _describe_policy(settings: LoopSettings, name: str = POLICY_NAME) -> PolicyC
 
 
 async def put_policy(request: Request) -> Response:
-    """PUT configurations/policy: change the settings that make the policy."""
     loop = await get_loop(request)
     body = await parse_request(request, _decode_policy, POLICY_CODE)
     try:
@@ -172,7 +167,6 @@ async def put_policy(request: Request) -> Response:
 
 
 async def delete_policy(request: Request) -> Response:
-    """DELETE configurations/policy: take the policy of a new loop."""
     loop = await get_loop(request)
     return await _change_policy(request, loop, reset_policy(loop.settings), POLICY_NAME)
 
@@ -187,13 +181,11 @@ async def _change_policy(
 
 
 async def get_model(request: Request) -> Response:
-    """GET model: the belief as a snapshot."""
     model = await get_service(request).encode_model(get_loop_name(request.scope))
     return Response(model, media_type="application/octet-stream")
 
 
 async def delete_model(request: Request) -> Response:
-    """DELETE model: reset the belief."""
     await get_service(request).forget(get_loop_name(request.scope))
     return Response(status_code=204)
 
@@ -206,7 +198,6 @@ async def get_model_properties(request: Request) -> Response:
 
 
 async def delete_logs(request: Request) -> Response:
-    """DELETE logs: delete the decisions made so far; the belief stays."""
     await get_service(request).delete_log(get_loop_name(request.scope))
     return Response(status_code=204)
 
@@ -221,11 +212,15 @@ async def get_logs_properties(request: Request) -> Response:
 async def get_decisions(request: Request) -> Response:
     """GET decisions: a page of decisions; `wait` lets an empty page wait for the next decision."""
     loop = await get_loop(request)
+    final = request.query_params.get("final", "false")
+    if final not in ("true", "false"):
+        message = f"final must be true or false, got {final[:40]!r}"
+        raise bad_request("BadRequest", message, "final")
     query = StreamQuery(
         after=read_whole_number(request, "after", DEFAULTS.after, IDS),
         limit=read_whole_number(request, "limit", DEFAULTS.limit, PAGE_SIZES),
         wait_seconds=_read_wait(request),
-        only_final=_read_flag(request, "final"),
+        only_final=final == "true",
     )
     page = await get_service(request).decision_stream.read(loop, query, request.is_disconnected)
     return Response(page, media_type=JSON_MEDIA_TYPE)
@@ -239,14 +234,6 @@ def _read_wait(request: Request) -> float:
         message = f"wait must be seconds in [0, {MAX_WAIT_SECONDS}], got {text[:40]!r}"
         raise bad_request("BadRequest", message, "wait")
     return float(text)
-
-
-def _read_flag(request: Request, name: str) -> bool:
-    text = request.query_params.get(name, "false")
-    if text not in ("true", "false"):
-        message = f"{name} must be true or false, got {text[:40]!r}"
-        raise bad_request("BadRequest", message, name)
-    return text == "true"
 
 
 def refuse(reason: str) -> Handler:

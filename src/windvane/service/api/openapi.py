@@ -91,7 +91,6 @@ class Endpoint:
 def build_document(
     endpoints: Iterable[Endpoint], loop_prefix: str, api_prefix: str, versions: Sequence[str]
 ) -> Json:
-    """The document of a route table."""
     parameters = PARAMETERS | {"version": {"type": "string", "enum": list(versions)}}
     prefixes = [
         loop + api_prefix + version for loop in ("", loop_prefix) for version in ("/{version}", "")

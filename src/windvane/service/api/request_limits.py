@@ -66,7 +66,6 @@ class RateLimit:
         self._buckets: dict[Hashable, tuple[float, float]] = {}  # tokens of each key, at a time
 
     def take(self, key_id: Hashable) -> None:
-        """Take a token of a key, or refuse the request."""
         now = self._clock()
         tokens, at = self._buckets.get(key_id, (self._capacity, now))
         tokens = min(self._capacity, tokens + (now - at) * self._rate)

@@ -72,10 +72,6 @@ class ApiError(Exception):
         self.target = target
         self.headers = {"x-ms-error-code": code, **(headers or {})}
 
-    def list_header_pairs(self) -> list[tuple[bytes, bytes]]:
-        """The headers of the response, as ASGI has them."""
-        return [(name.encode(), value.encode()) for name, value in self.headers.items()]
-
     def encode(self) -> bytes:
         """The JSON envelope that every error response has as its body."""
         error = {"code": self.code, "message": self.message}
@@ -233,7 +229,6 @@ async def _join_body(receive: Receive, max_bytes: int, take: Callable[[int], Non
 
 
 async def parse_request(request: Request, decode: Callable[[bytes], Result], code: str) -> Result:
-    """The value of the body of a request."""
     return parse_body(decode, await read_body(request.scope, request.receive), code)
 
 

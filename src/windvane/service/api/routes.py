@@ -207,5 +207,4 @@ def list_methods(path: str) -> list[str]:
 
 @cache
 def build_document() -> openapi.Json:
-    """The OpenAPI document of the table."""
     return openapi.build_document(ENDPOINTS, LOOP_PREFIX, API_PREFIX, VERSIONS)

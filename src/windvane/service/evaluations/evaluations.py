@@ -82,13 +82,9 @@ RETRY_SECONDS = 5.0  # after the log could not be read or written
 BY_AUTO_OPTIMISATION = "auto-optimise"  # author of a change of settings
 EVALUATION_CODE = "from windvane.service.evaluations.worker import main; main()"
 READ_BYTES = 1 << 16
-ONE_THREAD = {  # so that an evaluation takes one core and no more
-    "NUMBA_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "POLARS_MAX_THREADS": "1",
-}
+# so that an evaluation takes one core and no more
+LIBRARIES = ("NUMBA_NUM", "OPENBLAS_NUM", "MKL_NUM", "OMP_NUM", "POLARS_MAX")
+ONE_THREAD = {f"{library}_THREADS": "1" for library in LIBRARIES}
 logger = logging.getLogger("windvane.service")
 CHECK_INTERVAL_SECONDS = 60.0  # pause between two looks for loops that are due
 EVALUATED_DAYS = 14

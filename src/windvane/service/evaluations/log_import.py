@@ -198,9 +198,11 @@ def _make_item(batch: LogBatch, row: int, log: SlotLog, now: int) -> ImportedIte
     if not log.has_fitted_probabilities:
         logged = batch.probabilities[flat].tolist()
         probabilities = [None if np.isnan(share) else share for share in logged]
+    place = f"{batch.source}:{batch.lines[row]}".encode()  # the same at every import of the file
+    name = f"import-{hashlib.sha256(place).hexdigest()[:32]}"
     at = round(batch.times[row] * MICROSECONDS_PER_SECOND) if log.has_times else now
     return ImportedItem(
-        event_id=_shorten(batch.event_ids[row]) or _name_event(batch, row),
+        event_id=_shorten(batch.event_ids[row]) or name,
         time=to_datetime(at),
         context_features=[dict(each) for each in context],
         actions=[
@@ -222,9 +224,3 @@ def _shorten(id_: str) -> str:
         return id_
     digest = hashlib.sha256(id_.encode()).hexdigest()[:32]
     return f"{id_[: MAX_EVENT_ID_LENGTH - len(digest) - 1]}#{digest}"
-
-
-def _name_event(batch: LogBatch, row: int) -> str:
-    """An event id for a row without one, the same at every import of the same file."""
-    place = f"{batch.source}:{batch.lines[row]}".encode()
-    return f"import-{hashlib.sha256(place).hexdigest()[:32]}"

@@ -76,8 +76,10 @@ Send = Callable[[bytes, bytes], None]
 
 
 def main() -> None:
-    """Run one job."""
-    lower_priority()
+    os.nice(LOWEST_PRIORITY)
+    if hasattr(os, "sched_setscheduler"):  # use the processor only if nobody else needs it
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints does not disturb the messages
     job = decode_job(_read_line())
@@ -95,14 +97,6 @@ def main() -> None:
         traceback.print_exc()
         send(FAILURE, f"{type(defect).__name__}: {defect}".splitlines()[0].encode())
     channel.close()
-
-
-def lower_priority() -> None:
-    """Use the processor only if nobody else needs it."""
-    os.nice(LOWEST_PRIORITY)
-    if hasattr(os, "sched_setscheduler"):
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _read_line() -> bytes:
@@ -142,7 +136,11 @@ def run_job(job: Job, send: Send) -> None:
             reference=CURRENT,
             progress=report,
         )
-        results = [compare_with_loop(evaluation, result) for result in evaluation.policies]
+        no_gain = Gain(0.0, Interval(0.0, 0.0), "not yet", None)  # of the loop over itself
+        results = [
+            replace(each, gain=no_gain if each.name == CURRENT else evaluation.compare(each.name))
+            for each in evaluation.policies
+        ]
         judged = [*zip(policies, results, strict=True)]
         outcome = EvaluationOutcome(
             optimal_policy=find_optimal(
@@ -168,7 +166,6 @@ class Origins(NamedTuple):
     older: int
 
     def describe(self) -> list[str]:
-        """Say so, if there are any."""
         if not self.older:
             return []
         made = f"{self.older:,} decisions were made with other settings of the loop"
@@ -198,13 +195,6 @@ def find_length(log: LoggedDecisions, contract: EvaluationContract) -> float:
         if batch.size:
             return max(end - float(batch.times[0]), 0.0)
     return 0.0
-
-
-def compare_with_loop(evaluation: Evaluation, result: PolicyResult) -> PolicyResult:
-    """The result with its gain over the loop as it is, in place of that over what was logged."""
-    if result.name == CURRENT:
-        return replace(result, gain=Gain(0.0, Interval(0.0, 0.0), "not yet", None))
-    return replace(result, gain=evaluation.compare(result.name))
 
 
 def compute_level(run: int, policies: int) -> float:

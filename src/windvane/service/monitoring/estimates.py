@@ -57,7 +57,6 @@ class DecisionArrays(NamedTuple):
     explored: npt.NDArray[np.bool_]  # whether another action was more probable
 
     def select_since(self, time: int) -> "DecisionArrays":
-        """Select the decisions made at a time or later."""
         selected = self.at >= time
         columns: list[npt.NDArray[Any]] = [column[selected] for column in self]
         return DecisionArrays(*columns)

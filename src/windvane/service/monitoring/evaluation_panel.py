@@ -185,7 +185,9 @@ def _build_shown(record: EvaluationRecord, settings: Mapping[str, Any]) -> Shown
     row = record.row
     outcome = EvaluationOutcome() if row.outcome is None else decode_outcome(row.outcome)
     steps = _find_steps(record.charts)
-    rate = _compute_rate(outcome)
+    rate = None  # decisions per second in the time of the log
+    if outcome.since is not None and outcome.until is not None and outcome.until > outcome.since:
+        rate = outcome.rows / (outcome.until - outcome.since)
     loop_value = next(
         (_get_value(each.result) for each in outcome.policies if each.name == CURRENT), 0.0
     )
@@ -348,13 +350,6 @@ def _place_in_steps(range_: RewardRange, chart: ChartSeries, steps: Bins) -> Ser
             values[place] = value
             errors[place] = float(widen_error(error or 0.0, value, range_, 1.0 / size))
     return Series(values, errors)
-
-
-def _compute_rate(outcome: EvaluationOutcome) -> float | None:
-    """Decisions per second in the time of the log; None if it cannot be said."""
-    if outcome.since is None or outcome.until is None or outcome.until <= outcome.since:
-        return None
-    return outcome.rows / (outcome.until - outcome.since)
 
 
 def _to_microseconds(seconds: float | None) -> int | None:
