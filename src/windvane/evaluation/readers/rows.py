@@ -185,11 +185,11 @@ def _check_numbers(
     ]
 
     def describe(row: int) -> str:
-        demand, came = next(rest for marks, *rest in checks if marks[row])
+        demand, came = next((demand, came) for marks, demand, came in checks if marks[row])
         return demand if came is None else f"{demand}, got {came[row]:g}"
 
     return _refuse_rows(
-        batch, report, np.logical_or.reduce([marks for marks, *_ in checks]), describe
+        batch, report, np.logical_or.reduce([marks for marks, _, _ in checks]), describe
     )
 
 
