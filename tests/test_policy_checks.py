@@ -41,7 +41,7 @@ BAD_PARTS = {
     "perturbed_history(posterior())": "scale must be a finite number, got posterior(1.0)",
     "perturbed_history(0, 'coins')": f"{COINS} a whole number >= 1, got 0",
     "perturbed_history(65, 'coins')": f"{COINS} at most 64, got 65",
-    "perturbed_history(1, 'dice')": "pseudo must be 'normal' or 'coins', got 'dice'",
+    "perturbed_history(1, 'dice')": "pseudo must be 'normal', 'coins' or 'evill', got 'dice'",
     "randomized(0.5)": "law must be normal(...), half_normal(...) or grid(...), got 0.5",
     **{
         f"discount({gamma})": f"discount: gamma must lie in (0, 1), got {gamma}"

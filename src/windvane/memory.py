@@ -33,7 +33,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from windvane import links, validation
+from windvane import validation
+from windvane.beliefs import links
 from windvane.errors import SettingError, shorten
 from windvane.settings import HalfLife, format_half_life, parse_half_life
 from windvane.validation import Entry, Registry

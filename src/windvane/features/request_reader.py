@@ -1,5 +1,6 @@
 """Read a request of a Python program: contexts and actions as dicts, with values of NumPy."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
@@ -101,7 +102,7 @@ def _to_json_scalar(value: object) -> object:
     if isinstance(value, date):
         return WEEKDAYS[value.weekday()]
     if isinstance(value, Decimal):
-        return float(value)
+        return math.nan if value.is_nan() else float(value)  # a signaling NaN cannot be converted
     return str.__str__(value) if isinstance(value, str) else value
 
 

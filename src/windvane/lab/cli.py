@@ -156,7 +156,7 @@ def leaderboard(
     out: Out = Path("out/leaderboard"),
     as_json: AsJson = False,
 ) -> None:
-    """Play every named policy, and those of your own, in nine worlds or in data; rank them."""
+    """Play every named policy in nine worlds, and rank them."""
     from windvane import lab
 
     settings = (replications, data, seed)

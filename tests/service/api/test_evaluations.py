@@ -198,4 +198,4 @@ def test_the_policy_is_read_put_and_reset(client: Client) -> None:
         check_refusal(answer, 400, "InvalidPolicyContract")
     reset = client.call("DELETE", path)
     assert reset.status == 200
-    assert reset.json["arguments"].startswith("halfLife=auto explorationPercentage=0.02")
+    assert reset.json["arguments"].startswith("halfLife=auto explorationPercentage=0.01")

@@ -154,18 +154,19 @@ def test_metrics_count_what_happened(web: TestClient) -> None:
     for event in ("e1", "e2", "e3"):
         web.post(f"{BASE}/rank", json=ACTIONS | {"eventId": event})
     web.post(f"{BASE}/events/e1/reward", json={"value": 1.0})
+    web.post(f"{BASE}/events/e3/reward", json={"value": 0.0})
     web.post(f"{BASE}/events/stray/reward", json={"value": 1.0})
     web.post(f"{BASE}/events/e2/reward", json={"value": 9.0})
     web.post("/loops/invented/personalizer/v1.0/rank", json=ACTIONS)
     values = samples(web)
     loop = ("loop", "default")
     assert values["windvane_decisions_total", (loop,)] == 3
-    assert values["windvane_rewards", (loop, ("outcome", "learned"))] == 1
+    assert values["windvane_rewards", (loop, ("outcome", "learned"))] == 2
     assert values["windvane_rewards", (loop, ("outcome", "orphan"))] == 1
     assert values["windvane_join_ratio", (loop,)] == 1
     assert 0 <= values["windvane_model_age_seconds", (loop,)] < 60
     assert 0 <= values["windvane_exploration_share", (loop,)] <= 1
-    assert values["windvane_prediction_error", (loop,)] == 1  # the first prediction is 0
+    assert values["windvane_prediction_error", (loop,)] == 1  # the predictions are 0 and 1
     assert 0 < values["windvane_parameter_movement", (loop,)] < 1
     assert values["windvane_drift_alarms", (loop,)] == 0
     assert values["windvane_click_alarms", (loop,)] == 0
@@ -182,7 +183,7 @@ def test_a_defect_is_logged_with_the_id_that_the_answer_has(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(service.Service, "get_loop", broken)
+    monkeypatch.setattr(service.Service, "reward", broken)
     header = {"Ocp-Apim-Subscription-Key": "very secret"}
     body = {"value": 0.125, "note": "words of the body"}
     answer = web.post(f"{BASE}/events/e1/reward", json=body, headers=header)

@@ -492,4 +492,6 @@ def rank_actions(
     chosen = choose_best(scores, _random.uniform(start, TIE_PLACE))
     if _random.uniform(start, MIX_PLACE) < rules.floor:
         chosen = int(_random.uniform(start, ANY_ARM_PLACE) * scores.size)
+    for k in range(means.size):
+        means[k] += bank.level[MEAN_REWARD]
     return Ranking(chosen, probabilities, means, deviations)

@@ -166,7 +166,13 @@ def restore_dense(empty: DenseBeliefs, arrays: persistence.Arrays) -> DenseBelie
         variances = np.diagonal(covariances, axis1=1, axis2=2)
         if not np.isfinite(means).all() or not np.isfinite(covariances).all():
             raise ValueError("its dense beliefs have a number that is not finite")
-        if (variances < 0.0).any() or newest.shape != shape[:1] or not np.isfinite(newest).all():
+        most = np.sqrt(np.abs(variances[:, :, None] * variances[:, None])) + ROUNDING
+        if (
+            (variances < -ROUNDING).any()
+            or (np.abs(covariances) > most).any()
+            or newest.shape != shape[:1]
+            or not np.isfinite(newest).all()
+        ):
             raise ValueError("its dense beliefs cannot be those of any lessons")
         state.means[: len(actions), :size] = means
         state.covariances[: len(actions), :size, :size] = covariances
@@ -184,6 +190,7 @@ def restore_dense(empty: DenseBeliefs, arrays: persistence.Arrays) -> DenseBelie
 
 
 _FLOAT = np.dtype(np.float64)
+ROUNDING = 1e-6  # errors of a covariance after many lessons
 
 
 @compiled_in_order

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from windvane import validation
+from windvane.beliefs.links import LINKS
 from windvane.exploration import Exploration
 from windvane.laws import Confidence, Law, Posterior, Width
-from windvane.links import LINKS
 from windvane.memory import MEMORIES, MOST_PARTS, Memory
 from windvane.types import Floats, Records
 

@@ -22,9 +22,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from windvane import links
 from windvane._numba.compilation import compiled
 from windvane._numba.instructions import view_matrix
+from windvane.beliefs import links
 from windvane.beliefs.full.belief import State
 from windvane.beliefs.full.block import ESTIMATE_TOLERANCE, refresh, reset_state, solve, view_belief
 from windvane.beliefs.full.layout import (
@@ -58,7 +58,7 @@ from windvane.beliefs.full.widths import (
     follow_step,
     measure_arms,
 )
-from windvane.links import IDENTITY, POISSON
+from windvane.beliefs.links import IDENTITY, POISSON
 from windvane.types import Floats, Records
 
 compute_mean = compiled(links.mean)

@@ -7,7 +7,8 @@ from typing import ClassVar, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from windvane import links, persistence, validation
+from windvane import persistence, validation
+from windvane.beliefs import links
 from windvane.beliefs.full import layout
 from windvane.beliefs.full.belief import (
     Belief,

@@ -17,15 +17,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from windvane import _random, links
+from windvane import _random
 from windvane._numba.compilation import compiled
 from windvane._random import ANY_ARM_PLACE, FIRST_FREE_PLACE, MIX_PLACE, TIE_PLACE
+from windvane.beliefs import links
 from windvane.beliefs.full.choosing import choose_best, score_linearly
 from windvane.beliefs.full.layout import LARGEST
 from windvane.beliefs.full.learning import NOT_FINITE
 from windvane.beliefs.full.linalg import dot, invert, multiply_vector
 from windvane.beliefs.full.widths import compute_squared_norms
-from windvane.links import IDENTITY, LARGEST_SCORE, LOGISTIC
+from windvane.beliefs.links import IDENTITY, LARGEST_SCORE, LOGISTIC
 from windvane.types import Floats
 
 # Tolerances are the last step as a share of the root.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from windvane import links, persistence, validation
+from windvane import persistence, validation
+from windvane.beliefs import links
 from windvane.beliefs.chooser import Choice, Chooser, check_draws
 from windvane.beliefs.diagonal.sparse_rows import Arms
 from windvane.beliefs.full.layout import LARGEST, compute_history_room

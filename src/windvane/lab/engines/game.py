@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from windvane import _random, links
+from windvane import _random
 from windvane._numba.compilation import allow_in_compiled_code, compiled
 from windvane._random import ANY_ARM_PLACE
+from windvane.beliefs import links
 from windvane.beliefs.adaptive import Adaptation
 from windvane.beliefs.full.layout import (
     TALLY,

@@ -49,6 +49,7 @@ from windvane.beliefs.glm.kernels import (
     store_observation,
 )
 from windvane.beliefs.glm.policy import GeneralizedPolicy
+from windvane.beliefs.links import IDENTITY
 from windvane.errors import FitError, SettingError
 from windvane.exploration import greedy
 from windvane.lab.engines.game import (
@@ -66,7 +67,6 @@ from windvane.lab.engines.own import ChooserSeat, log_in_python, replay_in_pytho
 from windvane.lab.worlds import draw as draws
 from windvane.lab.worlds.definition import World
 from windvane.lab.worlds.draw import Draw, Marks
-from windvane.links import IDENTITY
 from windvane.memory import Memory
 from windvane.policy import Policy
 from windvane.sets import ActionSet

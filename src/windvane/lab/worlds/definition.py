@@ -36,12 +36,12 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
+from windvane.beliefs.links import LINKS
 from windvane.errors import SettingError
 from windvane.lab.worlds import drift as drifts
 from windvane.lab.worlds.actions import Actions, ball, draw_arms, fixed, fresh, routes
 from windvane.lab.worlds.draw import Draw, RewardLaw, bernoulli, bounded, gaussian, poisson
 from windvane.lab.worlds.drift import Drift, Generator, Path, draw_directions, stationary
-from windvane.links import LINKS
 from windvane.sets import ActionSet
 
 MAX_POISSON_SCORE = 6.0  # the mean of a count is then at most 400

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from windvane import validation
+from windvane.beliefs.links import IDENTITY, POISSON, mean
 from windvane.errors import SettingError
 from windvane.lab.worlds.drift import Eras
-from windvane.links import IDENTITY, POISSON, mean
 from windvane.types import Floats, Places
 
 Picks = npt.NDArray[np.int32]
