@@ -22,7 +22,7 @@ from windvane.service.store.rows import EvaluationRow
 
 DAY = 86_400
 LOG_DAYS = 13
-ROWS = {"stale": 2000, "still": 600}
+ROWS = {"stale": 3500, "still": 600}
 PATIENCE_SECONDS = 240.0
 
 

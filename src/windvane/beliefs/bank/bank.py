@@ -40,6 +40,7 @@ from windvane.beliefs.bank.layout import (
     LOSS,
     MAX_LOSS,
     MEAN_REWARD,
+    REWARD_COUNT,
     Bank,
     BankRules,
     build_row,
@@ -370,6 +371,7 @@ class BeliefBank:
         if any((array < 0.0).any() for array in sums_of_squares) or (
             (arrays["scales"][:, COUNT] <= 0.0).any()
             or abs(arrays["level"]).max() > validation.LARGEST
+            or arrays["level"][REWARD_COUNT] < 0.0
             or (arrays["origins"] > (newest if math.isfinite(newest) else 0.0)).any()
         ):
             raise ValueError("its sums cannot be those of any lessons")
