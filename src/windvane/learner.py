@@ -90,9 +90,9 @@ def _make_decision(**fields: object) -> Decision:
 class Learner(Persistent):
     """Chooses among actions that have names and features, and learns from their rewards.
 
-    The half-life of what it has learned, the noise of the rewards and the scale of each number are
-    found from the data. `half_life` may be fixed, such as "7 days", "500 rounds" or "never". With
-    the probability `exploration` an action is chosen uniformly at random. `crossings`
+    How fast each feature moves, the noise of the rewards and the scale of each number are found
+    from the data. `half_life` may be fixed, such as "7 days", "500 rounds" or "never". With the
+    probability `exploration` an action is chosen uniformly at random. `crossings`
     lists which namespaces of the context are crossed with which of the action. Arrays of more than
     `array_size` numbers, such as long embeddings, are projected to this size; 0 keeps them.
 
