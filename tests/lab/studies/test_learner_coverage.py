@@ -38,7 +38,7 @@ def test_every_learner_is_judged_on_every_log(result: lab.LearnerCoverage) -> No
     for name, of in (("error to shadow", "shadow"), ("error to live", "truth")):
         errors = np.abs(result.estimates["value"] - result.estimates[of])
         assert result.summary[name][-1] == pytest.approx(errors.mean())
-        assert errors.max() < 0.25
+        assert errors.max() < 0.3
     assert result.estimates.select(pl.col("shadow").is_between("low", "high").all()).item()
 
 

@@ -198,7 +198,8 @@ def _make_item(batch: LogBatch, row: int, log: SlotLog, now: int) -> ImportedIte
     if not log.has_fitted_probabilities:
         logged = batch.probabilities[flat].tolist()
         probabilities = [None if np.isnan(share) else share for share in logged]
-    place = f"{batch.source}:{batch.lines[row]}".encode()  # the same at every import of the file
+    # the same at every import of the file, whose name may hold any bytes
+    place = f"{batch.source}:{batch.lines[row]}".encode(errors="surrogateescape")
     name = f"import-{hashlib.sha256(place).hexdigest()[:32]}"
     at = round(batch.times[row] * MICROSECONDS_PER_SECOND) if log.has_times else now
     return ImportedItem(
