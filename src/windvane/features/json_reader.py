@@ -63,11 +63,10 @@ class FeatureList:
                 categories = name_categories(name, value)
                 names += categories
                 numbers += [CATEGORY_VALUE] * len(categories)
+            elif value is None or (type(value) is float and value != value):  # NaN
+                names.append(f"{name}=missing")
+                numbers.append(CATEGORY_VALUE)
             elif type(value) is float or type(value) is int:
-                if value != value:  # NaN
-                    names.append(f"{name}=missing")
-                    numbers.append(CATEGORY_VALUE)
-                    continue
                 if not -MAX_FLOAT <= value <= MAX_FLOAT:
                     self._refuse(name, "must be a finite number", _format_number(value))
                 names.append(name)
@@ -81,9 +80,6 @@ class FeatureList:
                 self._read_object(name, value)
             elif type(value) is dict:
                 self._refuse(name, "must not be an object, because it is inside a namespace")
-            elif value is None:
-                names.append(f"{name}=missing")
-                numbers.append(CATEGORY_VALUE)
             else:
                 demand = "must be a string, number, boolean, list, object or null"
                 self._refuse(name, demand, type(value).__name__)

@@ -165,8 +165,6 @@ class BeliefBank:
             np.array([1.0 / component.first_prior for component in DENSE_COMPONENTS]),
             np.array([component.half_life for component in DENSE_COMPONENTS]),
         )
-        if beliefs is not AUTO_BELIEFS:
-            self._end_dense_beliefs()
         self.scales = Scales(
             make_aligned_zeros((FIRST_PLACES,), np.uint64),
             make_aligned_zeros((FIRST_PLACES, SCALE_SIZE), np.float64),
@@ -177,6 +175,8 @@ class BeliefBank:
         self.lessons = 0
         self.newest = -math.inf  # time of the newest decision that was learned
         self.leader = len(beliefs) - 1
+        if beliefs is not AUTO_BELIEFS:
+            self._end_dense_beliefs()
         self.max_places = MAX_PLACES  # of the table of weights
         self.leader_copy = NO_LEADER_COPY  # what ranks read
 
@@ -434,7 +434,7 @@ class BeliefBank:
         self.dense = end_dense_beliefs(self.dense)
         losses = self.bank.judgements[:, LOSS]
         losses[self.rules.starts.size - 1 :] = MAX_LOSS
-        if hasattr(self, "leader") and self.leader >= self.sparse_count:
+        if self.leader >= self.sparse_count:
             self.leader = int(losses.argmin())
 
     def _count_room(self) -> tuple[int, int]:
