@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -71,7 +72,7 @@ LINKED_RUN = """
 import sys, numpy as np
 from windvane._numba import compilation, compile_notice
 sys.path.insert(0, sys.argv[1])
-compile_notice.NOTICE_AFTER_SECONDS = 0.0
+compile_notice.NOTICE_AFTER_SECONDS, compile_notice.PAUSE_SECONDS = 0.0, float("inf")
 if sys.argv[2] == "plain":
     compilation.can_link = lambda: False
 import linked_code as code
@@ -124,6 +125,45 @@ def test_without_the_private_names_functions_are_compiled_as_numba_does_it(tmp_p
     done = run_linked_code(tmp_path, "plain", **{compile_notice.SWITCH: "0"})
     assert done.stdout == "2.0 1\n('count', -1)\n1.5 0\n"
     assert done.stderr == ""
+
+
+class FakeTimer:
+    """A timer that waits on the clock of a test."""
+
+    def __init__(self, seconds: float, call: Callable[[], None]) -> None:
+        self.seconds, self.call, self.is_running, self.daemon = seconds, call, False, False
+
+    def start(self) -> None:
+        self.is_running = True
+
+    def cancel(self) -> None:
+        self.is_running = False
+
+
+def test_every_compilation_of_more_than_a_second_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Functions that are compiled one after the other, without a pause, get one line."""
+    now, timers = 1000.0, []
+
+    def make_timer(seconds: float, call: Callable[[], None]) -> FakeTimer:
+        timers.append(FakeTimer(seconds, call))
+        return timers[-1]
+
+    monkeypatch.setenv(compile_notice.SWITCH, "1")
+    monkeypatch.setattr("threading.Timer", make_timer)
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    notice = compile_notice.CompileNotice()
+    lines = []
+    # the pause before each compilation, and its length in seconds
+    for pause, seconds in ((0.0, 0.6), (0.1, 0.3), (0.1, 0.6), (0.1, 5.0), (9.0, 0.9), (9.0, 2.0)):
+        now += pause
+        with notice.watch():
+            if timers[-1].is_running and timers[-1].seconds <= seconds:
+                timers[-1].call()
+            now += seconds
+        lines.append(capsys.readouterr().err.count(compile_notice.NOTICE))
+    assert lines == [0, 0, 1, 0, 0, 1]
 
 
 PRIVATE_NAMES = [
