@@ -110,6 +110,7 @@ def test_the_python_client_of_the_preview_works(
     assert [each["id"] for each in seen["explanation"]] == ["pasta", "soup", "salad"]
     assert "halfLife=auto" in seen["policy"]["arguments"]
     assert "explorationPercentage=0.2" in seen["epsilon"]["arguments"]
+    assert "-q ::" in seen["epsilon"]["warnings"][0]
     assert seen["reset"]["arguments"] == seen["policy"]["arguments"]
     assert seen["bad policy"] == [400, "InvalidPolicyContract", "InvalidPolicyContract"]
 

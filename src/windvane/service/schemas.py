@@ -188,6 +188,12 @@ class PolicyConfiguration(msgspec.Struct, frozen=True):
     arguments: Annotated[str, msgspec.Meta(max_length=MAX_ARGUMENTS_LENGTH)]
 
 
+class PolicyAnswer(PolicyConfiguration, frozen=True, omit_defaults=True):
+    """The policy of a loop, and what of the text that was put has no counterpart."""
+
+    warnings: list[str] = []
+
+
 class ModelProperties(msgspec.Struct, frozen=True, rename="camel"):
     """When a loop was created, and when it made its last decision."""
 

@@ -138,7 +138,7 @@ BODY: dict[str, Any] = {"name": "x", **PERIOD, "policies": []}
         ({"endTime": "2026-09-02"}, "NoLogsExistInDateRange"),
         ({"policies": [{"name": "a", "arguments": "first"}] * 2}, "DuplicateCustomPolicyNames"),
         (
-            {"policies": [{"name": "a", "arguments": "--cb_explore_adf -l 0.5"}]},
+            {"policies": [{"name": "a", "arguments": "--cb_explore_adf --epsilon x"}]},
             "InvalidPolicyContract",
         ),
         ({"policies": [{"name": "a", "arguments": "nonsense"}]}, "InvalidPolicyContract"),
@@ -180,7 +180,7 @@ def test_an_evaluation_survives_the_death_of_the_service(
     assert answer["status"] == "completed", answer
 
 
-def test_the_policy_is_read_put_and_reset(client: Client) -> None:
+def test_the_policy_is_read_put_and_reset(server: Server, client: Client) -> None:
     path = f"{V1}/configurations/policy"
     put = client.call("PUT", path, {"name": "mine", "arguments": "halfLife=2 days"})
     assert put.status == 200
@@ -193,9 +193,27 @@ def test_the_policy_is_read_put_and_reset(client: Client) -> None:
     for arguments in ("--ccb_explore_adf", "--cb_explore_adf --epsilon 0.25", got["arguments"]):
         answer = client.call("PUT", path, {"name": "x", "arguments": arguments})
         assert answer.status == 200, json.loads(answer.body)
-    for arguments in ("--cb_type mtr", "--epsilon", "--epsilon 2", "crossings=none", "dim=3", "?"):
+    for arguments in (
+        "--epsilon",
+        "--epsilon 2",
+        "--epsilon 0.2 0.3",
+        "crossings=none",
+        "dim=3",
+        "?",
+    ):
         answer = client.call("PUT", path, {"name": "x", "arguments": arguments})
         check_refusal(answer, 400, "InvalidPolicyContract")
+    exported = "--cb_explore_adf --epsilon 0.2 --power_t 0 -l 0.001 --cb_type mtr -q ::"
+    put = client.call("PUT", path, {"name": "exported", "arguments": exported})
+    assert put.status == 200
+    assert "explorationPercentage=0.2" in put.json["arguments"]
+    [warning] = put.json["warnings"]
+    assert warning.endswith("change nothing: --power_t 0, -l 0.001, --cb_type mtr, -q ::")
+    assert "warnings" not in client.call("GET", path).json
+    assert warning in server.log
+    change = client.call("GET", "/board/home/evaluation.json").json["lastChange"]
+    assert change["by"] == "http"
+    assert change["note"] == f"{warning[0].upper()}{warning[1:]}."
     reset = client.call("DELETE", path)
     assert reset.status == 200
     assert reset.json["arguments"].startswith("halfLife=auto explorationPercentage=0.01")

@@ -55,8 +55,9 @@ seen["explanation"] = ranked("explained").get("inferenceExplanation")
 admin.update_service_configuration(settings)
 policy = admin.get_policy()
 seen["policy"] = admin.update_policy(policy)
-seen["epsilon"] = admin.update_policy({"name": "x", "arguments": "--cb_explore_adf --epsilon 0.2"})
-bad = {"name": "x", "arguments": "--cb_explore_adf -l 0.5"}
+exported = "--cb_explore_adf --epsilon 0.2 --power_t 0 -l 0.001 --cb_type mtr -q ::"
+seen["epsilon"] = admin.update_policy({"name": "x", "arguments": exported})
+bad = {"name": "x", "arguments": "--cb_explore_adf --epsilon much"}
 seen["bad policy"] = code_of(lambda: admin.update_policy(bad))
 seen["reset"] = admin.reset_policy()
 print(json.dumps(seen))

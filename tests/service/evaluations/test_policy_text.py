@@ -7,6 +7,7 @@ from windvane.evaluation.learners import candidates
 from windvane.evaluation.learners.candidates import LearnerCandidate
 from windvane.service.evaluations.compared_policies import (
     check_policies,
+    describe_flags,
     format_policy,
     iterate_grid,
     read_custom_policy,
@@ -56,6 +57,13 @@ def test_the_printed_policy_is_the_one_that_is_evaluated() -> None:
     [
         ("--cb_explore_adf --epsilon 0.25 --dsjson", {"explorationPercentage": 0.25}),
         ("--ccb_explore_adf --epsilon=0.25", {"explorationPercentage": 0.25}),
+        ("--cb_explore_adf --epsilon 0.2 --power_t 0 -l 0.001 --cb_type mtr -q ::",
+         {"explorationPercentage": 0.2}),
+        ("--cb_type mtr --power_t -0.5", {}),
+        ("--ccb_explore_adf halfLife=3 days explorationPercentage=0.5",
+         {"halfLife": "3 days", "explorationPercentage": 0.5}),
+        ("--ccb_explore_adf --epsilon 0.5 --noconstant halfLife=3 days",
+         {"halfLife": "3 days", "explorationPercentage": 0.5}),
         ("halfLife=3 days, explorationPercentage=0.5",
          {"halfLife": "3 days", "explorationPercentage": 0.5}),
         ('learner(half_life="3 days")', {"halfLife": "3 days"}),
@@ -67,9 +75,34 @@ def test_texts_change_what_they_name(text: str, changes: dict[str, object]) -> N
 
 
 @pytest.mark.parametrize(
+    ("text", "used", "unused"),
+    [
+        ("--cb_explore_adf --epsilon 0.2 --power_t 0 -l 0.001 --cb_type mtr -q ::",
+         "--epsilon 0.2 is explorationPercentage",
+         "--power_t 0, -l 0.001, --cb_type mtr, -q ::"),
+        ("--cb_type=mtr --noconstant --power_t -0.5 halfLife=3 days", "none is used",
+         "--cb_type mtr, --noconstant, --power_t -0.5"),
+    ],
+)  # fmt: skip
+def test_flags_without_a_counterpart_are_named(text: str, used: str, unused: str) -> None:
+    sentence = describe_flags(text)
+    assert used in sentence
+    assert sentence.endswith(f"change nothing: {unused}")
+
+
+@pytest.mark.parametrize(
+    "text", ["--ccb_explore_adf --epsilon 0.2", "--ccb_explore_adf halfLife=2 days", "learner", ""]
+)
+def test_a_text_of_which_all_is_used_gives_no_warning(text: str) -> None:
+    assert describe_flags(text) == ""
+
+
+@pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("--cb_explore_adf --epsilon 0.2 -l 0.5", "only --epsilon can be taken over, got -l"),
+        ("--cb_explore_adf --epsilon 0.2 ::", "cannot be read; accepted are settings"),
+        ("--epsilon 0.2 first", "cannot be read; accepted are settings"),
+        ("--epsilon", "--epsilon must be a number, got ''"),
         ("--epsilon much", "--epsilon must be a number"),
         ("halfLife=1 day halfLife=2 days", "halfLife must be given once"),
         ("halfLife=soon", "'soon' must be a duration"),

@@ -1,6 +1,7 @@
 """Loops: list, create and delete them; settings, policy, model, log and decisions of one loop."""
 
 import asyncio
+import logging
 import re
 from datetime import datetime
 from typing import Annotated
@@ -29,16 +30,22 @@ from windvane.service.api.requests import (
 )
 from windvane.service.clock import to_datetime
 from windvane.service.errors import ServiceError
-from windvane.service.evaluations.compared_policies import format_policy, read_policy, reset_policy
+from windvane.service.evaluations.compared_policies import (
+    describe_flags,
+    format_policy,
+    read_policy,
+    reset_policy,
+)
 from windvane.service.loops.decision_pages import MAX_PAGE_DECISIONS, MAX_WAIT_SECONDS, StreamQuery
 from windvane.service.loops.loop import Loop
-from windvane.service.loops.settings import LOOP_NAME, LoopSettings
+from windvane.service.loops.settings import LOOP_NAME, NOTE_MARK, LoopSettings
 from windvane.service.schemas import (
     DateRange,
     ImportRequest,
     ImportResponse,
     LogsProperties,
     ModelProperties,
+    PolicyAnswer,
     PolicyConfiguration,
 )
 
@@ -56,6 +63,7 @@ QUERIES: dict[str, Json] = {
     "final": {"type": "boolean"},
 }
 LoopName = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{LOOP_NAME.pattern}$"})]
+logger = logging.getLogger("windvane.service")
 _decode_policy = msgspec.json.Decoder(PolicyConfiguration).decode
 
 
@@ -152,8 +160,10 @@ async def get_policy(request: Request) -> Response:
     return json_response(_describe_policy((await get_loop(request)).settings))
 
 
-def _describe_policy(settings: LoopSettings, name: str = POLICY_NAME) -> PolicyConfiguration:
-    return PolicyConfiguration(name, format_policy(settings))
+def _describe_policy(
+    settings: LoopSettings, name: str = POLICY_NAME, warning: str = ""
+) -> PolicyAnswer:
+    return PolicyAnswer(name, format_policy(settings), [warning] if warning else [])
 
 
 async def put_policy(request: Request) -> Response:
@@ -163,7 +173,10 @@ async def put_policy(request: Request) -> Response:
         settings = read_policy(body.arguments, loop.settings)
     except (SettingError, ServiceError) as reason:
         raise bad_request(POLICY_CODE, str(reason), "arguments") from None
-    return await _change_policy(request, loop, settings, body.name)
+    warning = describe_flags(body.arguments)
+    if warning:
+        logger.warning("loop %s: %s", loop.name, warning)
+    return await _change_policy(request, loop, settings, body.name, warning)
 
 
 async def delete_policy(request: Request) -> Response:
@@ -172,12 +185,13 @@ async def delete_policy(request: Request) -> Response:
 
 
 async def _change_policy(
-    request: Request, loop: Loop, settings: LoopSettings, name: str
+    request: Request, loop: Loop, settings: LoopSettings, name: str, warning: str = ""
 ) -> Response:
     if settings != loop.settings:
         changes = msgspec.to_builtins(settings)
-        loop = await get_service(request).change_settings(loop.name, changes, "http")
-    return json_response(_describe_policy(loop.settings, name))
+        author = f"http{NOTE_MARK}{warning}" if warning else "http"
+        loop = await get_service(request).change_settings(loop.name, changes, author)
+    return json_response(_describe_policy(loop.settings, name, warning))
 
 
 async def get_model(request: Request) -> Response:

@@ -1,16 +1,19 @@
 """The policies that an evaluation compares: what was logged, the loop as it is, and others.
 
 The policy of a loop as text is settings such as "halfLife=2 days explorationPercentage=0.05". Of a
-command line of Vowpal Wabbit, `--epsilon` is taken as the exploration percentage. A flag that would
-change the learner is refused, because there is nothing here that it could change.
+command line of Vowpal Wabbit, such as exported learning settings of Azure AI Personalizer,
+`--epsilon` is the exploration percentage. Its other flags change nothing, and `describe_flags` says
+so.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from windvane.errors import SettingError
 from windvane.evaluation.learners.candidates import (
+    SETTING_NAME,
     Candidate,
     format_settings,
     parse_candidate,
@@ -24,11 +27,21 @@ from windvane.service.errors import ServiceError
 from windvane.service.evaluations.records import CURRENT, EvaluationContract, PolicyRequest
 from windvane.service.loops.settings import LoopSettings
 
+# What a loop does anyway: it chooses among actions with features, and logs JSON.
 PROBLEM_FLAGS = ("--cb_explore_adf", "--ccb_explore_adf", "--cb_adf", "--dsjson")
+FLAG = re.compile(r"--?[A-Za-z]\S*", re.ASCII)  # a negative number is a value
 ACCEPTED = (
     'settings such as "halfLife=2 days explorationPercentage=0.05", learner(half_life="2 days"), '
-    "or --epsilon with --cb_explore_adf or --ccb_explore_adf"
+    'or flags of Vowpal Wabbit such as "--cb_explore_adf --epsilon 0.2"'
 )
+
+
+class _Flags(NamedTuple):
+    """The flags of Vowpal Wabbit at the start of a text."""
+
+    epsilon: str | None  # the value of --epsilon; None: it is not there
+    unused: list[str]  # flags without a counterpart, with their values
+    rest: str  # the text after them
 
 
 def _list_changes(settings: LoopSettings) -> dict[str, Any]:
@@ -47,31 +60,49 @@ def format_policy(settings: LoopSettings) -> str:
 
 def read_policy(text: str, settings: LoopSettings) -> LoopSettings:
     """The settings of a loop after a policy has been put; those not named stay as they are."""
-    stripped = text.strip()
-    changes = _read_flags(stripped) if stripped.startswith("-") else read_settings(stripped)
+    flags = _split_flags(text)
+    is_only_flags = bool(text.strip()) and not flags.rest
+    changes = {} if is_only_flags else read_settings(flags.rest)
     if changes is None:
         raise SettingError(f"policy: {text[:80]!r} cannot be read; accepted are {ACCEPTED}")
+    if flags.epsilon is not None:
+        changes["explorationPercentage"] = read_number("--epsilon", flags.epsilon)
     return settings.merge(changes)
+
+
+def describe_flags(text: str) -> str:
+    """Say which flags of Vowpal Wabbit change nothing; "" if a text has none of them."""
+    epsilon, unused, _ = _split_flags(text)
+    if not unused:
+        return ""
+    used = f"--epsilon {epsilon} is explorationPercentage" if epsilon else "none is used"
+    return (
+        f"of the flags of Vowpal Wabbit {used}, and these have no counterpart here and change "
+        f"nothing: {', '.join(unused)}"
+    )
 
 
 def reset_policy(settings: LoopSettings) -> LoopSettings:
     return settings.merge(_list_changes(LoopSettings()))
 
 
-def _read_flags(text: str) -> dict[str, str | float]:
-    """Read the flags of Vowpal Wabbit that mean something here."""
-    words = text.replace("=", " ").split()
-    changes: dict[str, str | float] = {}
-    while words:
+def _split_flags(text: str) -> _Flags:
+    """Split off the flags of Vowpal Wabbit, each with at most one value, at the start of a text."""
+    if not FLAG.match(text.strip()):
+        return _Flags(None, [], text.strip())
+    words = re.sub(r"(?<!\S)(--\w+)=", r"\1 ", text).split()
+    epsilon, unused = None, []
+    while words and FLAG.fullmatch(words[0]):
         flag = words.pop(0)
+        if flag in PROBLEM_FLAGS:
+            continue
+        has_value = words and not (FLAG.fullmatch(words[0]) or SETTING_NAME.match(words[0]))
+        value = words.pop(0) if has_value else ""
         if flag == "--epsilon":
-            changes["explorationPercentage"] = read_number(flag, words.pop(0) if words else "")
-        elif flag not in PROBLEM_FLAGS:
-            raise SettingError(
-                f"policy: of Vowpal Wabbit's flags only --epsilon can be taken over, got {flag}; "
-                f"accepted are {ACCEPTED}"
-            )
-    return changes
+            epsilon = value
+        else:
+            unused.append(f"{flag} {value}".rstrip())
+    return _Flags(epsilon, unused, " ".join(words))
 
 
 class ComparedPolicy(NamedTuple):

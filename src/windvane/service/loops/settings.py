@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 LOOP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 Mode = Literal["Online", "Apprentice", "LoggingOnly"]
 ARTICLES = {"integer": "an ", "number": "a ", "duration": "a ", "date": "a "}
+NOTE_MARK = ": "  # between the author of a change of settings and a sentence about it
 MAX_SHOWN_CHARACTERS = 80  # of a value that is refused
 
 

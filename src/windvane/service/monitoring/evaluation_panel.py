@@ -10,6 +10,7 @@ from windvane.evaluation.estimates.estimators import RewardRange
 from windvane.evaluation.estimates.result import Gain, Interval, choose_decimals, clip_value
 from windvane.evaluation.tables import format_lift
 from windvane.service.clock import MICROSECONDS_PER_MINUTE, MICROSECONDS_PER_SECOND
+from windvane.service.evaluations.compared_policies import describe_flags
 from windvane.service.evaluations.records import (
     ALPHA,
     CONFIDENCE,
@@ -20,7 +21,7 @@ from windvane.service.evaluations.records import (
     PolicyOutcome,
     decode_outcome,
 )
-from windvane.service.loops.settings import LoopSettings
+from windvane.service.loops.settings import NOTE_MARK, LoopSettings
 from windvane.service.monitoring.estimates import NAN, Bins, Series, widen_error
 from windvane.service.monitoring.panels import PageStruct, capitalize
 from windvane.service.store.evaluations import AUTO, EvaluationHeading
@@ -119,6 +120,7 @@ class AppliedChange(PageStruct, frozen=True):
 
     at: int
     by: str
+    note: str  # what of a policy that was put has no counterpart; "" if all of it has one
     changes: list[Change]
 
 
@@ -168,7 +170,9 @@ def _find_last_change(changes: Sequence[SettingsChange]) -> AppliedChange | None
             msgspec.to_builtins(LoopSettings.from_json(each.settings)) for each in (old, new)
         )
         if differences := list_changes(before, after):
-            return AppliedChange(new.at, new.by, differences)
+            author, _, note = new.by.partition(NOTE_MARK)
+            sentence = f"{capitalize(note)}." if note else ""
+            return AppliedChange(new.at, author, sentence, differences)
     return None
 
 
@@ -269,7 +273,11 @@ def _build_line(
         gain_low=gain["interval"][0],
         gain_high=gain["interval"][1],
         problems=_make_sentences(problems),
-        notes=_make_sentences(each for each in result["warnings"] if each not in problems),
+        notes=_make_sentences(
+            each
+            for each in (describe_flags(policy.arguments), *result["warnings"])
+            if each and each not in problems
+        ),
         can_apply=bool(policy.changes),
         changes=list_changes(settings, policy.changes or {}),
         series=_place_in_steps(rewards, chart, steps),

@@ -104,7 +104,8 @@ function showLastChange(change) {
   const author = change.by === "auto-optimise" ? " by auto-optimisation" : "";
   const time = new Date(change.at / 1000).toLocaleString("en-GB");
   const changes = change.changes.map(formatChange).join(", ");
-  byId("last-change").textContent = `Settings changed${author} on ${time}: ${changes}.`;
+  byId("last-change").textContent =
+    `Settings changed${author} on ${time}: ${changes}. ${change.note}`;
 }
 
 function findSelected({ policies, best }) {
