@@ -6,7 +6,7 @@ The service is this object with a durable log.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -18,11 +18,13 @@ from windvane.beliefs.bank.sides import (
     is_plain,
     join_lesson,
     join_packed,
+    join_page,
     join_request,
     pack_context,
 )
+from windvane.beliefs.bank.slot_chain import pick_slot
 from windvane.beliefs.diagonal.weight_table import ABSENT
-from windvane.errors import ChoiceError, SettingError, shorten
+from windvane.errors import ArmsError, ChoiceError, SettingError, shorten
 from windvane.features import ALL_CROSSINGS
 from windvane.features.crossings import parse_crossings
 from windvane.features.json_reader import Contribution, FeatureList, label_parts, name_crossing
@@ -41,6 +43,14 @@ from windvane.features.request_reader import (
     find_places,
     list_places,
     read_context,
+)
+from windvane.features.slots import (
+    Slot,
+    append_features,
+    describe_slot,
+    list_allowed,
+    pack_slot,
+    read_slots,
 )
 from windvane.persistence import Persistent, locked
 from windvane.settings import (
@@ -73,6 +83,8 @@ class Decision:
     context: Sequence[Features] = field(repr=False, compare=False)
     features: Features = field(repr=False, compare=False)  # of the chosen action
     packed: "PackedSides | tuple[PackedFeatures, PackedFeatures]" = field(repr=False, compare=False)
+    slot: str | None = None  # the id of the slot, if the decision is a part of a page
+    slot_index: int = 0  # its place on the page
 
     @property
     def lesson(self) -> "PackedSides":
@@ -85,6 +97,28 @@ def _make_decision(**fields: object) -> Decision:
     decision = object.__new__(Decision)
     decision.__dict__.update(fields)
     return decision
+
+
+class SlotRanking(NamedTuple):
+    """The choice for one slot of a page."""
+
+    place: int  # of the chosen action among all that were offered
+    probabilities: Floats  # (K,) given the slots before; 0 where an action is no candidate
+    packed: "PackedSides | tuple[PackedFeatures, PackedFeatures]"  # of context, slot and action
+    means: Floats  # (K,) the predicted rewards
+    deviations: Floats  # (K,) the standard deviations of the predictions
+
+
+REWARD_MODELS = ("slot", "sum", "cascade")
+
+
+def count_examined(rewards: Sequence[float]) -> int:
+    """How many slots of a cascade were looked at: those up to the first reward that is not 0.
+
+    >>> count_examined([0.0, 1.0, 0.0]), count_examined([0.0, 0.0, 0.0])
+    (2, 3)
+    """
+    return next((i + 1 for i, reward in enumerate(rewards) if reward != 0.0), len(rewards))
 
 
 class Learner(Persistent):
@@ -137,7 +171,7 @@ class Learner(Persistent):
             )
         self.key = make_key(who, seed)
         self.round = 0
-        self._open: set[int] = set()  # rounds that were ranked and not yet rewarded
+        self._open: set[tuple[int, int]] = set()  # rounds and slots without a reward yet
         self.bank = self._build_bank()
 
     def _build_bank(self) -> "BeliefBank":
@@ -180,7 +214,7 @@ class Learner(Persistent):
             probabilities = np.zeros(len(ids))
             probabilities[places] = ranking.probabilities
         round_ = self.round
-        self._open.add(round_)
+        self._open.add((round_, 0))
         self.round += 1
         return _make_decision(
             action=ids[index],
@@ -212,6 +246,121 @@ class Learner(Persistent):
             return ranking, (packed, actions.single[place])
         return ranking, pick_action(sides, place)
 
+    @locked
+    def rank_slots(
+        self,
+        context: Features | Sequence[Features],
+        actions: Sequence[str | Features],
+        slots: Sequence[str | Features],
+        *,
+        at: float | None = None,
+    ) -> list[Decision]:
+        """Choose a different action for each slot of a page, in the order of the slots.
+
+        A slot is an id, or an object with an id, `exclude` (ids of actions) and features. The
+        probabilities of a decision are exact given the slots before, so that those of a page
+        are their products. `exploration` is divided by the number of slots.
+
+        >>> import windvane as wv
+        >>> slots = ["top", {"id": "side", "exclude": ["video"]}]
+        >>> page = wv.Learner(seed=1).rank_slots({}, ["news", "match", "video"], slots, at=0.0)
+        >>> [decision.slot for decision in page]
+        ['top', 'side']
+        >>> page[0].action != page[1].action != "video"
+        True
+        """
+        contexts = read_context(context)
+        ids, offered, features = read_offer(check_list("actions", actions))
+        find_places(ids, ())
+        page = read_slots(slots, ids)
+        when = time.time() if at is None else validation.real("rank_slots", "at", at)
+        rankings = self.rank_slots_packed(contexts, offered, page, when, self.round)
+        round_ = self.round
+        self.round += 1
+        self._open.update((round_, index) for index in range(len(page)))
+        is_single = len(page) == 1 and not page[0].features
+        return [
+            _make_decision(
+                action=ids[ranking.place],
+                index=ranking.place,
+                probability=float(ranking.probabilities[ranking.place]),
+                probabilities=ranking.probabilities,
+                round=round_,
+                at=when,
+                key=self.key,
+                context=contexts if is_single else [*contexts, describe_slot(slot, index)],
+                features={**features[ranking.place]},
+                packed=ranking.packed,
+                slot=slot.id,
+                slot_index=index,
+            )
+            for index, (slot, ranking) in enumerate(zip(page, rankings, strict=True))
+        ]
+
+    def top(
+        self,
+        context: Features | Sequence[Features],
+        actions: Sequence[str | Features],
+        k: int,
+        *,
+        exclude: Sequence[str] = (),
+        at: float | None = None,
+    ) -> list[Decision]:
+        """Rank k of the actions: those of the slots "1" to "k" of a page, the best place first.
+
+        >>> import windvane as wv
+        >>> ranked = wv.Learner(seed=1).top({}, ["news", "match", "video"], 2, at=0.0)
+        >>> len({decision.action for decision in ranked})
+        2
+        """
+        count = validation.whole("top", "k", k)
+        slots = [{"id": f"{place + 1}", "exclude": exclude} for place in range(count)]
+        return self.rank_slots(context, actions, slots, at=at)
+
+    def rank_slots_packed(
+        self,
+        context: Sequence[Mapping[str, Any]],
+        actions: "PackedActions",
+        slots: Sequence[Slot],
+        at: float,
+        round_: int,
+    ) -> list[SlotRanking]:
+        """Fill slots with packed actions, one after the other; raise ArmsError if that cannot be.
+
+        One slot without features is ranked as a single decision, with the same bits.
+        """
+        count = len(actions.single)
+        if len(slots) == 1 and not slots[0].features:
+            places = slots[0].places
+            ranking, lesson = self.rank_packed(context, actions, places, at, round_)
+            spread = np.zeros((3, count))
+            spread[:, list_places(places)] = ranking[1:]
+            return [SlotRanking(places[ranking.chosen], spread[0], lesson, *spread[1:])]
+        packed = pack_context(context, self.parsed_crossings)
+        packed_slots = [pack_slot(slot, index) for index, slot in enumerate(slots)]
+        page_context = append_features(packed, *packed_slots)
+        sides = join_packed(page_context, actions, self.parsed_crossings, self.array_size)
+        counts = [packed.feature_count, *(slot.feature_count for slot in packed_slots)]
+        starts = np.cumsum(counts)
+        clock = self.clock_of(round_, at)
+        allowed = list_allowed(slots, count)
+        page = self.bank.rank_page(sides, starts, allowed, clock, self.key, round_)
+        if not len(page.chosen):
+            raise ArmsError("rank_slots: the slots exclude so much that they cannot all be filled")
+        has_plain_sides = is_plain(self.parsed_crossings, self.array_size)
+        return [
+            SlotRanking(
+                place,
+                page.probabilities[index],
+                (append_features(packed, packed_slots[index]), actions.single[place])
+                if has_plain_sides
+                else pick_action(pick_slot(sides, starts, index), place),
+                page.means[index],
+                page.deviations[index],
+            )
+            for index, place in enumerate(page.chosen.tolist())
+        ]
+
     def rank_sides(
         self, sides: "PackedSides", places: Sequence[int], at: float, round_: int
     ) -> "Ranking":
@@ -229,27 +378,88 @@ class Learner(Persistent):
         value = validation.check_reward(reward, "reward")
         self._check_open("reward", decision)
         self.learn(decision.lesson, value, decision.at, decision.round)
-        self._open.remove(decision.round)
+        self._open.remove((decision.round, decision.slot_index))
+
+    @locked
+    def reward_page(
+        self,
+        decisions: Sequence[Decision],
+        rewards: float | Sequence[float],
+        *,
+        model: str = "sum",
+    ) -> None:
+        """Learn the rewards of slots of a page, which are the decisions of one `rank_slots`.
+
+        | model     | rewards                              | what is learned                       |
+        |-----------|--------------------------------------|---------------------------------------|
+        | `slot`    | one for each slot                    | a lesson for each slot                |
+        | `sum`     | one number for the page, or a list   | one lesson: what all slots add        |
+        | `cascade` | one for each slot                    | no lesson below the first that is not |
+        |           |                                      | 0: nobody looked there                |
+        """
+        who = "reward_page"
+        if model not in REWARD_MODELS:
+            names = ", ".join(REWARD_MODELS)
+            raise SettingError(f"{who}: model must be one of {names}, got {shorten(model)}")
+        page = check_list("decisions", decisions)
+        for decision in page:
+            self._check_open(who, decision)
+        if len({(each.round, each.slot_index) for each in page}) != len(page) or (
+            len({each.round for each in page}) != 1
+        ):
+            raise ChoiceError(f"{who}: the decisions must be different slots of one page")
+        is_number = model == "sum" and np.ndim(rewards) == 0
+        listed = [rewards] if is_number else check_list("rewards", rewards)  # type: ignore[arg-type]
+        values = [validation.check_reward(each, who) for each in listed]
+        if not is_number and len(values) != len(page):
+            raise ChoiceError(
+                f"{who}: there must be a reward for each decision, "
+                f"got {len(values)} for {len(page)}"
+            )
+        at, round_ = page[0].at, page[0].round
+        if model == "sum":
+            self.learn_page([each.lesson for each in page], sum(values), at, round_)
+        else:
+            examined = count_examined(values) if model == "cascade" else len(page)
+            for decision, value in zip(page[:examined], values, strict=False):
+                self.learn(decision.lesson, value, at, round_)
+        self._open.difference_update((round_, each.slot_index) for each in page)
 
     @locked
     def dismiss(self, decision: Decision) -> None:
         """Stop waiting for the reward of a decision."""
         self._check_open("dismiss", decision)
-        self._open.remove(decision.round)
+        self._open.remove((decision.round, decision.slot_index))
 
     def _check_open(self, who: str, decision: Decision) -> None:
         _check_decision(who, decision)
         if decision.key != self.key or decision.round >= self.round:
             raise ChoiceError(f"{who}: this decision was made by another learner")
-        if decision.round not in self._open:
+        if (decision.round, decision.slot_index) not in self._open:
+            slot = "" if decision.slot is None else f" for slot {shorten(decision.slot)}"
             raise ChoiceError(
-                f"{who}: the decision of round {decision.round} has its reward or was dismissed"
+                f"{who}: the decision of round {decision.round}{slot} has its reward or was "
+                f"dismissed"
             )
 
     @locked
     def learn(self, lesson: "PackedSides", reward: float, at: float, round_: int) -> None:
         """Learn a reward of a context and an action."""
         self.bank.learn(lesson, reward, self.clock_of(round_, at))
+
+    @locked
+    def learn_page(
+        self, lessons: Sequence["PackedSides"], reward: float, at: float, round_: int
+    ) -> None:
+        """Learn one reward to which all slots of a page add."""
+        self.bank.learn(join_page(lessons), reward, self.clock_of(round_, at))
+
+    @locked
+    def amend_page(
+        self, lessons: Sequence["PackedSides"], more: float, at: float, round_: int
+    ) -> None:
+        """Add to the reward of a page that was learned before."""
+        self.bank.amend(join_page(lessons), more, self.clock_of(round_, at))
 
     @locked
     def amend(self, lesson: "PackedSides", more: float, at: float, round_: int) -> None:
@@ -334,10 +544,10 @@ class Learner(Persistent):
 
     def export_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         header, arrays = self.bank.export_state()
-        open_rounds = np.array(sorted(self._open), dtype=np.int64)
+        waiting = np.array(sorted(self._open), dtype=np.int64).reshape(-1, 2)
         return (
             {"key": self.key, "round": self.round, **header},
-            {"open_rounds": open_rounds, **arrays},
+            {"open_rounds": waiting[:, 0].copy(), "open_slots": waiting[:, 1].copy(), **arrays},
         )
 
     @classmethod
@@ -356,13 +566,15 @@ class Learner(Persistent):
         self.bank.restore_state(header, arrays)
         self.key = validation.whole("load", "key", header["key"], least=0)
         self.round = validation.whole("load", "round", header["round"], least=0)
-        open_rounds = arrays["open_rounds"]
+        rounds = arrays["open_rounds"]
+        slots = arrays.get("open_slots", np.zeros_like(rounds))  # files before pages had none
         if (
-            open_rounds.dtype != np.int64
-            or not ((open_rounds >= 0) & (open_rounds < self.round)).all()
+            {rounds.dtype, slots.dtype} != {np.dtype(np.int64)}
+            or rounds.shape != slots.shape
+            or not ((rounds >= 0) & (rounds < self.round) & (slots >= 0)).all()
         ):
             raise ValueError("its open rounds are out of bounds")
-        self._open = set(open_rounds.tolist())
+        self._open = set(zip(rounds.tolist(), slots.tolist(), strict=True))
 
     def _comparable_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         """Return the state with the weights in the order of their keys."""

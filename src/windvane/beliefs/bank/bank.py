@@ -34,6 +34,7 @@ from windvane.beliefs.bank.feature_parts import (
     PackedSides,
     Parts,
     Scales,
+    make_page,
     make_parts,
 )
 from windvane.beliefs.bank.layout import (
@@ -48,6 +49,7 @@ from windvane.beliefs.bank.layout import (
     compute_noise,
 )
 from windvane.beliefs.bank.learning import amend_lesson, learn_lesson
+from windvane.beliefs.bank.slot_chain import PageRanking, rank_page
 from windvane.beliefs.diagonal.kernels import PRECISION
 from windvane.beliefs.diagonal.weight_table import ABSENT, EMPTY, move_keys
 from windvane.types import Booleans, Floats, Places, UnsignedIntegers
@@ -95,6 +97,7 @@ MAX_SCALE_PLACES = 2**16
 MAX_FILL = 0.7  # share of the places that are taken
 # Their numbers are converted before a call, because an int in place of a float is another type.
 _rank_actions = call_directly(rank_actions)
+_rank_page = call_directly(rank_page)
 _predict_means = call_directly(predict_means)
 _learn_lesson = call_directly(learn_lesson)
 
@@ -202,15 +205,43 @@ class BeliefBank:
         least, unless the floor is 0: one reward says little.
         """
         self.prepare()
-        rules = self.rules
-        if 0.0 < rules.floor * (self.lessons + 1) < 1.0:
-            rules = rules._replace(floor=1.0 / (self.lessons + 1))
-        when = float(max(at, self.newest))
-        when = when if math.isfinite(when) else 0.0
+        rules, when = self._choose_floor(), self._reach(at)
         return _rank_actions(
             *(rules, self.bank, self.dense, self.leader_copy.sums, self.scales, sides),
             *(places, self.leader, when, key, round_),
         )
+
+    def rank_page(
+        self,
+        sides: PackedSides,
+        starts: Places,
+        allowed: Booleans,
+        at: float,
+        key: int,
+        round_: int,
+    ) -> PageRanking:
+        """Fill the slots of a page, whose features start at `starts`, with `allowed` actions.
+
+        The floor is that of `rank` divided by the number of slots.
+        """
+        self.prepare()
+        rules, when = self._choose_floor(), self._reach(at)
+        rules = rules._replace(floor=rules.floor / len(allowed))
+        return _rank_page(
+            *(rules, self.bank, self.dense, self.leader_copy.sums, self.scales, sides, starts),
+            *(allowed, self.leader, when, key, round_),
+        )
+
+    def _choose_floor(self) -> BankRules:
+        rules = self.rules
+        if 0.0 < rules.floor * (self.lessons + 1) < 1.0:
+            rules = rules._replace(floor=1.0 / (self.lessons + 1))
+        return rules
+
+    def _reach(self, at: float) -> float:
+        """The time of a rank: never before the newest lesson."""
+        when = float(max(at, self.newest))
+        return when if math.isfinite(when) else 0.0
 
     @property
     def now(self) -> float:
@@ -262,10 +293,10 @@ class BeliefBank:
         return Explanation(np.vstack([[ABSENT, ABSENT], pairs]), amounts)
 
     def learn(self, sides: PackedSides, reward: float, at: float) -> None:
-        """Learn the reward of a context and one action."""
+        """Learn the reward of a context and one action, or of a page: see `join_page`."""
         reward, at = float(reward), float(at)
         self._advance(at)
-        self._make_scale_room(sides.numbers.size + 1)
+        self._make_scale_room(sides.numbers.size + sides.feature_counts.size // 2)
         leader = self.leader
         while True:
             room, group_room = self._count_room()
@@ -295,12 +326,10 @@ class BeliefBank:
     def amend(self, sides: PackedSides, more: float, at: float) -> None:
         """Add to the reward of an earlier lesson."""
         self._advance(at)
-        parts = make_parts(sides, self.scales)
-        context, all_parts = parts.ends.tolist()
-        self._make_room(1 + all_parts + context * (all_parts - context))
+        self._make_room(sum(build_row(parts).keys.size for parts in make_page(sides, self.scales)))
         leader_sums = self._get_leader_sums()
         self.weight_count += amend_lesson(
-            *(self.rules, self.bank, self.dense, leader_sums, self.leader, parts),
+            *(self.rules, self.bank, self.dense, leader_sums, self.leader, sides, self.scales),
             *(more, at, self.newest),
         )
         self.leader_copy = NO_LEADER_COPY

@@ -66,21 +66,21 @@ def copy_columns(sums: Floats, first: int, end: int) -> Floats:
 
 
 @compiled_in_order
-def index_fields(fields: UnsignedIntegers) -> tuple[Places, UnsignedIntegers]:
-    """Number the distinct fields from 1; return the number of each part and the fields in order."""
+def index_keys(given: UnsignedIntegers) -> tuple[Places, UnsignedIntegers]:
+    """Number distinct keys from 1; return the number of each, and the distinct keys from 1 on."""
     size = PLACES_PER_GROUP
-    while size < 2 * fields.size + 2:
+    while size < 2 * given.size + 2:
         size *= 2
     keys, numbers = np.empty(size, np.uint64), np.empty(size, np.int64)
     for i in range(size):
         keys[i] = EMPTY
-    places, distinct = np.empty(fields.size, np.int64), np.empty(fields.size + 1, np.uint64)
+    places, distinct = np.empty(given.size, np.int64), np.empty(given.size + 1, np.uint64)
     count = 1
-    for i in range(fields.size):
-        place, is_new = claim_key(keys, fields[i])
+    for i in range(given.size):
+        place, is_new = claim_key(keys, given[i])
         if is_new:
             numbers[place] = count
-            distinct[count] = fields[i]
+            distinct[count] = given[i]
             count += 1
         places[i] = numbers[place]
     return places, distinct[:count]
@@ -373,8 +373,8 @@ def predict_actions(
     for s in range(fades.size):
         fades[s] = compute_fade(rules, bank, rules.starts[belief] + s, at)
     first = parts.ends[0]
-    context_numbers, context_fields = index_fields(parts.fields[:first])
-    action_numbers, action_fields = index_fields(parts.fields[first:])
+    context_numbers, context_fields = index_keys(parts.fields[:first])
+    action_numbers, action_fields = index_keys(parts.fields[first:])
     priors = tabulate_priors(rules, bank, belief, action_fields, context_fields)
     equal = find_equal_parts(parts)
     chosen, rows = np.empty(equal.size, np.int64), np.empty(equal.size, np.int64)
@@ -479,19 +479,34 @@ def rank_actions(
     parts = make_parts(sides, scales)
     all_means, all_variances = predict_by(rules, bank, dense, leader_sums, leader, at, parts)
     noise = balance_noise(compute_noise(bank, leader), bank, scales, parts, places)
+    start = _random.start_round(np.uint64(key), round_)
+    ranking = choose_among(rules, all_means, all_variances, noise, places, start, 0)
+    for k in range(places.size):
+        ranking.means[k] += bank.level[MEAN_REWARD]
+    return ranking
+
+
+@compiled
+def choose_among(
+    rules: BankRules,
+    all_means: Floats,
+    all_variances: Floats,
+    noise: float,
+    places: Places,
+    start: np.uint64,
+    offset: int,
+) -> Ranking:
+    """Choose among the actions at `places`, by draws of a stream; its places start at `offset`."""
     means, deviations = np.empty(places.size), np.empty(places.size)
     for k in range(places.size):
         means[k] = all_means[places[k]]
         deviations[k] = noise * math.sqrt(max(all_variances[places[k]], 0.0))
     shares = compute_envelope_shares(means, deviations, rules.share, HALF_NORMAL)
     probabilities = mix_evenly(shares, rules.floor)
-    start = _random.start_round(np.uint64(key), round_)
     draw = np.empty(1)
-    _random.fill_normals(start, FIRST_FREE_PLACE, draw)
+    _random.fill_normals(start, offset + FIRST_FREE_PLACE, draw)
     scores = score_at_level(means, rules.share * abs(draw[0]), deviations)
-    chosen = choose_best(scores, _random.uniform(start, TIE_PLACE))
-    if _random.uniform(start, MIX_PLACE) < rules.floor:
-        chosen = int(_random.uniform(start, ANY_ARM_PLACE) * scores.size)
-    for k in range(means.size):
-        means[k] += bank.level[MEAN_REWARD]
+    chosen = choose_best(scores, _random.uniform(start, offset + TIE_PLACE))
+    if _random.uniform(start, offset + MIX_PLACE) < rules.floor:
+        chosen = int(_random.uniform(start, offset + ANY_ARM_PLACE) * scores.size)
     return Ranking(chosen, probabilities, means, deviations)

@@ -213,15 +213,25 @@ def list_dense_parts(parts: Parts) -> Places:
 
 
 @compiled_in_order
-def count_needed_room(dense: DenseBeliefs, parts: Parts) -> tuple[int, int]:
-    """Return how many parts and actions there are with those of a lesson."""
-    part_count, action_count = dense.counts[PART_COUNT], dense.counts[ACTION_COUNT]
-    for j in list_dense_parts(parts):
-        if find_key(dense.part_keys, parts.keys[j]) == ABSENT:
-            part_count += 1
-    if find_key(dense.action_keys, parts.keys[parts.ends[1] - 1]) == ABSENT:
-        action_count += 1
-    return part_count, action_count
+def list_new_keys(
+    dense: DenseBeliefs, page: list[Parts]
+) -> tuple[UnsignedIntegers, UnsignedIntegers]:
+    """List the parts and the actions of a lesson that no lesson had; parts may come twice."""
+    room = 0
+    for parts in page:
+        room += parts.ends[0]
+    part_keys, size = np.empty(room, np.uint64), 0
+    action_keys, count = np.empty(len(page), np.uint64), 0
+    for parts in page:
+        for j in list_dense_parts(parts):
+            if find_key(dense.part_keys, parts.keys[j]) == ABSENT:
+                part_keys[size] = parts.keys[j]
+                size += 1
+        id_key = parts.keys[parts.ends[1] - 1]
+        if find_key(dense.action_keys, id_key) == ABSENT:
+            action_keys[count] = id_key
+            count += 1
+    return part_keys[:size], action_keys[:count]
 
 
 @compiled_in_order
@@ -337,11 +347,18 @@ def explain_densely(
 
 @compiled_in_order
 def learn_densely(
-    state: DenseState, row: DenseRow, action: int, elapsed: float, reward: float, size: int
+    state: DenseState,
+    row: DenseRow,
+    action: int,
+    elapsed: float,
+    reward: float,
+    noise: float,
+    size: int,
 ) -> tuple[float, float]:
     """Learn a reward in the belief about one action; return the error e and S.
 
-    `size` is the number of parts that have occurred: the others are as they were at first.
+    `noise` is the variance of the reward around xᵀθ, 1 for a lesson of one slot. `size` is the
+    number of parts that have occurred: the others are as they were at first.
     """
     count = state.half_lives.size
     means, covariances = state.means[action], state.covariances[action]
@@ -363,7 +380,7 @@ def learn_densely(
             own_row = covariances[first + s]
             for i in range(gains.size):
                 gains[i] += x * own_row[i]
-    total = 1.0
+    total = noise
     for j in range(row.numbers.size):
         first = row.numbers[j] * count
         for s in range(count):
@@ -381,29 +398,80 @@ def learn_densely(
 
 @compiled_in_order
 def learn_all_densely(
-    dense: DenseBeliefs, parts: Parts, reward: float, at: float, errors: Floats, spreads: Floats
+    dense: DenseBeliefs,
+    page: list[Parts],
+    reward: float,
+    at: float,
+    errors: Floats,
+    spreads: Floats,
 ) -> None:
-    """Learn a lesson in both dense beliefs; write e and S of each."""
-    action = claim_parts(dense, parts)
-    row = build_dense_row(dense, parts)
-    elapsed, size = at - dense.newest[action], dense.counts[PART_COUNT]
-    errors[0], spreads[0] = learn_densely(dense.still, row, action, elapsed, reward, size)
-    errors[1], spreads[1] = learn_densely(dense.moving, row, action, elapsed, reward, size)
-    dense.newest[action] = at
+    """Learn a lesson in both dense beliefs; write e and S of each.
+
+    The reward of a page is what its slots add: y = Σ_s x_sᵀθ_s + noise, with a parameter of its own
+    for each action. Its error e = y − Σ_s x_sᵀm_s has the variance S = 1 + Σ_s x_sᵀC_s x_s, and
+    the exact step of slot s is m_s ← m_s + C_s x_s·e/S. This is a lesson of slot s alone with the
+    reward x_sᵀm_s + e and the noise S − x_sᵀC_s x_s. Covariances between actions are left out.
+    """
+    slots = len(page)
+    actions, means, variances = np.empty(slots, np.int64), np.zeros(slots), np.zeros(slots)
+    for slot in range(slots):
+        actions[slot] = claim_parts(dense, page[slot])
+    size = dense.counts[PART_COUNT]
+    for own, state in enumerate((dense.still, dense.moving)):
+        error, total = reward, 1.0
+        if slots > 1:
+            for slot in range(slots):
+                row = build_dense_row(dense, page[slot])
+                elapsed = at - dense.newest[actions[slot]]
+                means[slot], variances[slot] = predict_densely(state, row, actions[slot], elapsed)
+                error -= means[slot]
+                total += variances[slot]
+        for slot in range(slots):
+            row = build_dense_row(dense, page[slot])
+            elapsed = at - dense.newest[actions[slot]]
+            errors[own], spreads[own] = learn_densely(
+                *(state, row, actions[slot], elapsed, means[slot] + error),
+                *(total - variances[slot], size),
+            )
+    for slot in range(slots):
+        dense.newest[actions[slot]] = at
 
 
 @compiled_in_order
-def amend_densely(dense: DenseBeliefs, parts: Parts, more: float) -> None:
-    """Add to the reward of an earlier lesson: Cx·more, which is exact right after the lesson."""
-    place = find_key(dense.action_keys, parts.keys[parts.ends[1] - 1])
-    if place == ABSENT:
-        return
-    action, row = dense.action_numbers[place], build_dense_row(dense, parts)
+def amend_densely(dense: DenseBeliefs, page: list[Parts], more: float) -> None:
+    """Add to the reward of an earlier lesson: C_s x_s·more/noise of each slot.
+
+    The noise of a slot is that of `learn_all_densely` with the present variances: it is 1, and
+    exact right after the lesson, if there is one slot.
+    """
+    slots = len(page)
     for state in (dense.still, dense.moving):
-        count = state.half_lives.size
-        for j in range(row.numbers.size):
-            if row.numbers[j] != ABSENT:
-                for s in range(count):
-                    own_row = state.covariances[action, row.numbers[j] * count + s]
-                    for i in range(own_row.size):
-                        state.means[action, i] += own_row[i] * row.values[j] * more
+        variances = np.zeros(slots)
+        for slot in range(slots if slots > 1 else 0):
+            row, action = build_dense_row(dense, page[slot]), find_action(dense, page[slot])
+            variances[slot] = predict_densely(state, row, action, 0.0)[1]
+        total = 1.0 + variances.sum()
+        for slot in range(slots):
+            action = find_action(dense, page[slot])
+            if action != NO_ACTION:
+                share = more / (total - variances[slot])
+                amend_action(state, build_dense_row(dense, page[slot]), action, share)
+
+
+@compiled_in_order
+def find_action(dense: DenseBeliefs, parts: Parts) -> int:
+    """Return the number of the only action of these parts, or NO_ACTION."""
+    place = find_key(dense.action_keys, parts.keys[parts.ends[1] - 1])
+    return NO_ACTION if place == ABSENT else int(dense.action_numbers[place])
+
+
+@compiled_in_order
+def amend_action(state: DenseState, row: DenseRow, action: int, more: float) -> None:
+    """Add Cx·more to the means of an action."""
+    count = state.half_lives.size
+    for j in range(row.numbers.size):
+        if row.numbers[j] != ABSENT:
+            for s in range(count):
+                own_row = state.covariances[action, row.numbers[j] * count + s]
+                for i in range(own_row.size):
+                    state.means[action, i] += own_row[i] * row.values[j] * more

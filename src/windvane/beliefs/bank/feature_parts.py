@@ -111,6 +111,24 @@ def pick_action(sides: PackedSides, index: int) -> PackedSides:
 
 
 @compiled_in_order
+def pick_pair(sides: PackedSides, slot: int) -> PackedSides:
+    """Return the context and the action of one slot of a lesson."""
+    if sides.feature_counts.size == 2:
+        return sides
+    counts = sides.feature_counts
+    first = counts[: 2 * slot].sum()
+    last = first + counts[2 * slot] + counts[2 * slot + 1]
+    number = sides.sizes[:first].sum()
+    return PackedSides(
+        sides.hashes[first:last],
+        sides.numbers[number : number + sides.sizes[first:last].sum()],
+        sides.sizes[first:last],
+        counts[2 * slot : 2 * slot + 2],
+        sides.masks[first:last],
+    )
+
+
+@compiled_in_order
 def make_key(bits: np.uint64) -> np.uint64:
     """Return a key of these bits that is not EMPTY."""
     return scramble(bits) | np.uint64(1)
@@ -166,6 +184,13 @@ def make_parts(sides: PackedSides, scales: Scales) -> Parts:
     if has_left_out_crossings(sides.masks):
         equalise_lengths(values, masks, ends)
     return Parts(keys, values, fields, masks, is_bin, ends)
+
+
+@compiled_in_order
+def make_page(sides: PackedSides, scales: Scales) -> list[Parts]:
+    """Make the parts of a lesson: of the context and the action of each slot of a page."""
+    slots = sides.feature_counts.size // 2
+    return [make_parts(pick_pair(sides, slot), scales) for slot in range(slots)]
 
 
 @compiled_in_order
@@ -258,17 +283,15 @@ def cut(number: float) -> float:
 
 
 @compiled_in_order
-def update_scales(
-    sides: PackedSides, scales: Scales, room: int, id_key: np.uint64, square: float
-) -> int:
+def update_scales(sides: PackedSides, scales: Scales, room: int, square: float) -> int:
     """Take in the numbers of a lesson and its squared error; return how many places are new.
 
-    The error is kept under the key of the action's id. At most `room` new numbers and ids get a
-    place; later numbers keep the value 0.
+    The error is kept under the key of the id of each action. At most `room` new numbers and ids get
+    a place; later numbers keep the value 0.
     """
     number, feature, added = 0, 0, 0
     for side in range(sides.feature_counts.size):
-        salt = np.uint64(0) if side == 0 else ACTION_SALT
+        salt = np.uint64(0) if side % 2 == 0 else ACTION_SALT
         for _ in range(sides.feature_counts[side]):
             size, hash_ = sides.sizes[feature], sides.hashes[feature] ^ salt
             for i in range(size):
@@ -283,14 +306,17 @@ def update_scales(
                     update_scale(scales.rows[place], sides.numbers[number + i])
             number += size
             feature += 1
-    place = find_key(scales.keys, id_key)
-    if place == ABSENT and added < room:
-        place, _ = claim_key(scales.keys, id_key)
-        added += 1
-    if place != ABSENT:
-        own = scales.rows[place]
-        own[COUNT] = ERROR_KEEP * own[COUNT] + 1.0
-        own[SQUARES] = ERROR_KEEP * own[SQUARES] + square
+        if side % 2 == 0:
+            continue
+        id_key = make_key(sides.hashes[feature - 1] ^ ACTION_SALT)
+        place = find_key(scales.keys, id_key)
+        if place == ABSENT and added < room:
+            place, _ = claim_key(scales.keys, id_key)
+            added += 1
+        if place != ABSENT:
+            own = scales.rows[place]
+            own[COUNT] = ERROR_KEEP * own[COUNT] + 1.0
+            own[SQUARES] = ERROR_KEEP * own[SQUARES] + square
     return added
 
 

@@ -17,19 +17,22 @@ from windvane._numba.instructions import (
     load_two,
     store_at,
 )
+from windvane.beliefs.bank.choosing import index_keys
 from windvane.beliefs.bank.dense import (
+    ACTION_COUNT,
+    PART_COUNT,
     DenseBeliefs,
     amend_densely,
-    count_needed_room,
     has_room,
     is_on,
     learn_all_densely,
+    list_new_keys,
 )
 from windvane.beliefs.bank.feature_parts import (
     PackedSides,
     Parts,
     Scales,
-    make_parts,
+    make_page,
     update_scales,
 )
 from windvane.beliefs.bank.layout import (
@@ -271,6 +274,26 @@ def learn_row(
 
 
 @compiled_in_order
+def build_page_row(page: list[Parts]) -> Row:
+    """Build the row of a lesson: the sum of the rows of all slots of a page, Σ_s x_s.
+
+    The reward of a page is what its slots add, Σ_s x_sᵀθ + noise: one observation of this row, so
+    that the regression shares it among the slots. Most lessons have one slot.
+    """
+    row = build_row(page[0])
+    for slot in range(1, len(page)):
+        other = build_row(page[slot])
+        numbers, keys = index_keys(np.concatenate((row.keys, other.keys)))
+        values, groups = np.zeros(keys.size), np.empty(keys.size, np.uint64)
+        for i in range(numbers.size):
+            is_own, j = i < row.keys.size, i - row.keys.size
+            values[numbers[i]] += row.values[i] if is_own else other.values[j]
+            groups[numbers[i]] = row.groups[i] if is_own else other.groups[j]
+        row = Row(keys[1:], values[1:], groups[1:])
+    return row
+
+
+@compiled_in_order
 def learn_lesson(
     rules: BankRules,
     bank: Bank,
@@ -291,12 +314,17 @@ def learn_lesson(
     `at` is the time of the lesson's decision, `newest` that of the newest decision learned, this
     one included. `leader_sums` is a copy of the leader's column, which learns as well, or empty. At
     most `group_room` new groups and `scale_room` new numbers get a place.
+
+    The sides are the context and the action of each slot of a page, one slot after the other. The
+    level of rewards is that of one slot.
     """
-    parts = make_parts(sides, scales)
-    row = build_row(parts)
+    page = make_page(sides, scales)
+    slots, row = len(page), build_page_row(page)
     dense_parts, dense_actions = 0, 0
     if is_on(dense):
-        dense_parts, dense_actions = count_needed_room(dense, parts)
+        part_keys, action_keys = list_new_keys(dense, page)
+        dense_parts = dense.counts[PART_COUNT] + index_keys(part_keys)[1].size - 1
+        dense_actions = dense.counts[ACTION_COUNT] + action_keys.size
     if row.keys.size > room or not (
         dense_parts == 0 or has_room(dense, dense_parts, dense_actions)
     ):
@@ -304,8 +332,8 @@ def learn_lesson(
     level = bank.level
     if level[REWARD_COUNT] < LEVEL_LESSONS:
         level[REWARD_COUNT] += 1.0
-        level[MEAN_REWARD] += (reward - level[MEAN_REWARD]) / level[REWARD_COUNT]
-    reward -= level[MEAN_REWARD]
+        level[MEAN_REWARD] += (reward / slots - level[MEAN_REWARD]) / level[REWARD_COUNT]
+    reward -= slots * level[MEAN_REWARD]
     fades, weights = weigh_lesson(rules, bank, at, newest)
     places, added = claim_row(bank, row)
     groups, added_groups = claim_groups(bank.group_keys, row.groups, group_room)
@@ -331,11 +359,10 @@ def learn_lesson(
     update_leader_sums(rules, bank.sums, places, leader, leader_sums)
     if is_on(dense):
         first = rules.starts.size - 1
-        learn_all_densely(dense, parts, reward, newest, errors[first:], spreads[first:])
+        learn_all_densely(dense, page, reward, newest, errors[first:], spreads[first:])
     judge_beliefs(rules, bank, dense, leader, errors, spreads, reward)
-    id_key = parts.keys[parts.ends[1] - 1]
     square = errors[leader] * errors[leader] / spreads[leader]
-    added_scales = update_scales(sides, scales, scale_room, id_key, square)
+    added_scales = update_scales(sides, scales, scale_room, square)
     best = find_best_belief(rules, bank, leader)
     return Learned(
         row.keys.size, dense_parts, dense_actions, added, added_groups, added_scales, best
@@ -392,7 +419,8 @@ def amend_lesson(
     dense: DenseBeliefs,
     leader_sums: Floats,
     leader: int,
-    parts: Parts,
+    sides: PackedSides,
+    scales: Scales,
     more: float,
     at: float,
     newest: float,
@@ -401,7 +429,8 @@ def amend_lesson(
 
     The formula is that of `beliefs.diagonal.kernels.amend_entries`, for all columns at once.
     """
-    row = build_row(parts)
+    page = make_page(sides, scales)
+    row = build_page_row(page)
     fades, weights = weigh_lesson(rules, bank, at, newest)
     places, added = claim_row(bank, row)
     groups, _ = claim_groups(bank.group_keys, row.groups, 0)
@@ -419,5 +448,5 @@ def amend_lesson(
                 own[MOMENT, j] += gain / fades[j]
     update_leader_sums(rules, bank.sums, places, leader, leader_sums)
     if is_on(dense):
-        amend_densely(dense, parts, more)
+        amend_densely(dense, page, more)
     return added

@@ -109,6 +109,12 @@ def join_lesson(context: PackedFeatures, action: PackedFeatures) -> PackedSides:
     return _join_plainly(context, action, counts)
 
 
+def join_page(lessons: Sequence[PackedSides]) -> PackedSides:
+    """Join the lessons of the slots of a page: the context and the action of each in turn."""
+    columns = zip(*lessons, strict=True)
+    return PackedSides(*map(np.concatenate, columns))
+
+
 def _join_plainly(
     context: PackedFeatures, actions: PackedFeatures | PackedActions, counts: Places
 ) -> PackedSides:
