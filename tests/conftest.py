@@ -45,6 +45,7 @@ SLOW_PATHS = (  # with servers, browsers, other environments, long simulations o
     "tests/diagonal/test_diagonal_policy.py",
     "tests/docs",
     "tests/glm",
+    "tests/integrations",
     "tests/lab/engines",
     "tests/lab/experiments",
     "tests/lab/studies/test_coverage.py",

@@ -13,7 +13,13 @@ from windvane._terminal.tables import Cell, format_table
 from windvane.errors import WindvaneError
 from windvane.evaluation.cli import EVALUATION_COMMANDS
 from windvane.lab.cli import LAB_COMMANDS
-from windvane.service.cli import SERVICE_COMMANDS, import_log, key_commands, loop_commands
+from windvane.service.cli import (
+    SERVICE_COMMANDS,
+    import_log,
+    key_commands,
+    loop_commands,
+    needs_extra,
+)
 
 if TYPE_CHECKING:
     from windvane.names import Name
@@ -102,6 +108,18 @@ for command in (*LAB_COMMANDS, *EVALUATION_COMMANDS, *SERVICE_COMMANDS):
 app.command("import")(import_log)
 app.add_typer(loop_commands, name="loop")
 app.add_typer(key_commands, name="key")
+
+
+@app.command()
+def mcp(
+    url: Annotated[str, typer.Option(help="Running service.")] = "http://127.0.0.1:8787",
+    key: Annotated[str | None, typer.Option(envvar="WINDVANE_KEY", help="Its key.")] = None,
+) -> None:
+    """Give an agent the loops of a service as tools: an MCP server on stdin and stdout."""
+    with needs_extra("mcp"):
+        from windvane.client import AsyncClient
+        from windvane.integrations.mcp import build_server
+    build_server(AsyncClient(url, key=key)).run()
 
 
 def _print_tables(tables: Mapping[str, Sequence[Mapping[str, Cell]]], as_json: bool) -> None:

@@ -18,6 +18,7 @@ from windvane.client import (
     RankedDecision,
     RequestError,
 )
+from windvane.errors import FeatureError, SettingError
 from windvane.service.store.log import Store
 from windvane.service.store.rows import Funnel
 
@@ -84,6 +85,16 @@ def test_a_client_decides_rewards_activates_and_reads(server: Server) -> None:
         assert [each.id for each in client.decisions(first.id)] == [second.id]
         assert client.settings()["rewardAggregation"] == "earliest"
         assert client.health().status == "ok"
+        loops = client.request("GET", "/loops")
+        assert isinstance(loops, list)
+        assert loop in [each["name"] for each in loops]
+        assert client.request("DELETE", f"/loops/{loop}/personalizer/v1.0/model") is None
+        with pytest.raises(RequestError, match="GET /nowhere: the service refuses"):
+            client.request("GET", "/nowhere")
+        with pytest.raises(SettingError, match="path must start with /, got 'loops'"):
+            client.request("GET", "loops")
+        with pytest.raises(FeatureError, match="the body cannot be sent as JSON"):
+            client.request("POST", "/loops", {"name": float("nan")})
         with pytest.raises(RequestError, match="there is no loop 'none'") as error:
             client.rank({}, ACTIONS, loop="none")
         assert error.value.status == 404

@@ -72,6 +72,7 @@ class Client(Connection):
     read_decisions = _wait_for(operations.read_decisions)
     settings = _wait_for(operations.settings)
     health = _wait_for(operations.health)
+    request = _wait_for(operations.request)
 
     def __enter__(self) -> Self:
         return self
@@ -128,6 +129,7 @@ class AsyncClient(Connection):
     read_decisions = _await(operations.read_decisions)
     settings = _await(operations.settings)
     health = _await(operations.health)
+    request = _await(operations.request)
 
     async def __aenter__(self) -> Self:
         return self

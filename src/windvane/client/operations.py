@@ -146,7 +146,7 @@ def rank(
             _decode_rank, event_id, {id_: id_ in eligible for id_ in ids} if is_new else None
         ),
         timeout=client.rank_timeout if timeout is None else positive("rank", "timeout", timeout),
-        body=_encode(request),
+        body=_encode("rank: the features", request),
         request_id=make_id(),
     )
     try:
@@ -368,6 +368,25 @@ def health(client: Connection) -> Operation[Health]:
     return found
 
 
+def request(client: Connection, method: str, path: str, body: object = None) -> Operation[object]:
+    """Send a request that has no method of its own, such as GET /loops, and return its JSON.
+
+    A body that is not bytes is sent as JSON. A request that is not answered is sent again, so that
+    a POST may count twice.
+    """
+    if not path.startswith("/"):
+        raise SettingError(f"request: path must start with /, got {shorten(path)}")
+    content = body if isinstance(body, bytes | None) else _encode("request: the body", body)
+    answer: object = yield Call(
+        f"{method} {path}", method, path, _decode_json, client.timeout, content, make_id()
+    )
+    return answer
+
+
+def _decode_json(body: bytes) -> object:
+    return msgspec.json.decode(body or b"null")
+
+
 def _loop_path(client: Connection, loop: str | None, rest: str) -> str:
     """A path of a loop; None: that of the client."""
     name = _check_id("Client", client.loop if loop is None else loop, "loop")
@@ -386,10 +405,10 @@ def _check_id(who: str, id_: object, name: str = "event_id") -> str:
     return id_
 
 
-def _encode(request: object) -> bytes:
+def _encode(what: str, request: object) -> bytes:
     try:
         # msgspec would send numbers that JSON does not have as null.
         text = json.dumps(msgspec.to_builtins(request), ensure_ascii=False, allow_nan=False)
         return text.encode()
     except (TypeError, ValueError, RecursionError) as reason:
-        raise FeatureError(f"rank: the features cannot be sent as JSON ({reason})") from None
+        raise FeatureError(f"{what} cannot be sent as JSON ({reason})") from None

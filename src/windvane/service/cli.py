@@ -31,6 +31,7 @@ Database = Annotated[
     typer.Option(envvar="WINDVANE_DATABASE", help="postgresql://... in place of --data."),
 ]
 DEFAULT_DATA = Path("windvane-data")
+IMPORT_SECONDS = 60.0  # until a service must have taken a part of an import
 Flags = dict[str, str | int | float]  # values of the flags that the command line has, by wire name
 # Without the extra, flags are not known, and the command itself says what to install.
 LOOP_CONTEXT = {} if SETTINGS else {"ignore_unknown_options": True, "allow_extra_args": True}
@@ -204,7 +205,10 @@ def import_log(
             bars.update(task, completed=rows)
 
         if url is not None:
-            counts = log_import.import_over_http(url, key, log, loop, report)
+            with needs_extra("client"):
+                from windvane.client import Client
+            with Client(url, key=key, timeout=IMPORT_SECONDS) as client:
+                counts = log_import.import_over_http(client.request, log, loop, report)
         else:
             with open_store(data, database, create=True) as store:
                 counts = log_import.import_log(store, log, loop, report)

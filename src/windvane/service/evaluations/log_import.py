@@ -9,20 +9,16 @@ service may run on that log meanwhile, because it would not learn what another p
 """
 
 import hashlib
-import json
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import NamedTuple
-from urllib.error import HTTPError, URLError
 from urllib.parse import quote
-from urllib.request import Request, urlopen
 
 import msgspec
 import numpy as np
 
-from windvane.errors import FeatureError, SettingError, StoreError
+from windvane.errors import FeatureError
 from windvane.evaluation.log_batch import LogBatch, SlotLog
 from windvane.service.clock import MICROSECONDS_PER_SECOND, read_wall_us, to_datetime
 from windvane.service.errors import ServiceError
@@ -47,13 +43,11 @@ ROWS_PER_COMMIT = 500
 BY_IMPORT = "import"  # author of the settings of a loop that an import creates
 LARGEST_REWARD = 1.0
 MAX_REQUEST_BYTES = 900_000  # of one row or more; the service takes 1 MiB
-TIMEOUT_SECONDS = 30.0
-MAX_ATTEMPTS = 10  # of a request that the service is too busy for
 API = "/personalizer/v1.0"
 NO_REWARD = "no reward is known"
 NOT_DECIDED = "the service answered it without deciding"
 Report = Callable[[int], None]  # takes how many rows were read
-_decode_response = msgspec.json.Decoder(ImportResponse).decode
+Send = Callable[[str, str, bytes], object]  # method, path and body of a request; returns JSON
 
 
 class ImportCounts(NamedTuple):
@@ -93,48 +87,18 @@ def import_log(
 
 
 def import_over_http(
-    url: str, key: str | None, log: SlotLog, loop_name: str, report: Report | None = None
+    send: Send, log: SlotLog, loop_name: str, report: Report | None = None
 ) -> ImportCounts:
-    path = f"{url.rstrip('/')}/loops/{quote(check_loop_name(loop_name))}{API}/decisions"
+    path = f"/loops/{quote(check_loop_name(loop_name))}{API}/decisions"
 
     def write(items: Sequence[ImportedItem]) -> int:
         body = msgspec.json.encode(ImportRequest(list(items)))
         if len(body) > MAX_REQUEST_BYTES and len(items) > 1:
             middle = len(items) // 2
             return write(items[:middle]) + write(items[middle:])
-        return _decode_response(_post(path, key, body)).imported
+        return msgspec.convert(send("POST", path, body), ImportResponse).imported
 
     return _import_rows(log, write, MAX_IMPORTED_DECISIONS, read_wall_us(), report)
-
-
-def _post(url: str, key: str | None, body: bytes) -> bytes:
-    """Send a request; one that the service is too busy for is sent again."""
-    if not url.startswith(("http://", "https://")):
-        raise SettingError(f"import: the URL must start with http:// or https://, got {url!r}")
-    headers = {"content-type": "application/json"}
-    if key:
-        headers["ocp-apim-subscription-key"] = key
-    for attempt in range(1, MAX_ATTEMPTS + 1):
-        try:
-            with urlopen(Request(url, body, headers), timeout=TIMEOUT_SECONDS) as answer:
-                content: bytes = answer.read()
-                return content
-        except HTTPError as error:
-            if error.code not in (429, 503) or attempt == MAX_ATTEMPTS:
-                message = f"import: {url} answers {error.code} ({_read_reason(error)})"
-                raise StoreError(message, "refused") from None
-            time.sleep(float(error.headers.get("retry-after") or 1))
-        except (URLError, TimeoutError, OSError) as error:
-            reason = getattr(error, "reason", error)
-            raise StoreError(f"import: {url} does not answer ({reason})", "unreachable") from None
-    raise AssertionError  # the last attempt returns or raises
-
-
-def _read_reason(error: HTTPError) -> str:
-    try:
-        return str(json.loads(error.read())["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return error.reason
 
 
 def _import_rows(
