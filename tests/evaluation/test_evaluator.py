@@ -106,13 +106,6 @@ def test_only_the_period_is_evaluated() -> None:
         evaluate(log, ["logged"], since="tomorrow")
 
 
-@pytest.mark.parametrize("half_life", ["3", "3 rounds", "soon"])
-def test_a_half_life_that_is_no_time_is_refused_with_its_name(half_life: str) -> None:
-    complaint = f"evaluate: half_life must be never, or a time .* got '{half_life}'"
-    with pytest.raises(SettingError, match=complaint):
-        evaluate(simulate_log(10, seed=1), ["logged"], half_life=half_life)
-
-
 def test_tuning_finds_the_half_life_of_a_world_that_changes() -> None:
     """Tastes move on every 400 rows: a half-life of 2 hours is 120 rows, never is too long."""
     rng = np.random.default_rng(7)

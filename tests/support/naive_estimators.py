@@ -103,30 +103,3 @@ def gain_interval(
     worse = lower_bound((((weights - 1) * (1 - r) + 1) / 2).tolist(), 0.0, 0.5, alpha / 2)
     ends = np.clip([2 * better - 1, 1 - 2 * worse], -1, 1) * range.width
     return float(ends[0]), float(ends[1])
-
-
-def recent_interval(
-    times: Floats, rewards: Floats, weights: Floats, half_life: float, alpha: float
-) -> tuple[float, float]:
-    """The interval of the value with fading weights, from the exact ψ; rewards in [0, 1]."""
-    g = 2 ** ((times - times.max()) / half_life)
-    lambdas = np.minimum(
-        0.5, np.sqrt(2 * np.log(2 / alpha)) / (2.0 ** np.arange(-3, 4) * np.sqrt((g**2).sum()))
-    )
-    ends = []
-    for terms in (weights * rewards, weights * (1 - rewards)):
-        variances = []
-        for i, x in enumerate(terms):
-            guess = (g[i] / 2 + (g[:i] * terms[:i]).sum()) / g[: i + 1].sum()
-            variances.append((x - min(1.0, guess)) ** 2)
-        costs = [
-            float(((-np.log(1 - rate * g) - rate * g) * np.array(variances)).sum())
-            for rate in lambdas
-        ]
-        low, high = 0.0, 1e6
-        for _ in range(100):
-            s = (low + high) / 2
-            mean = np.mean(np.exp(np.minimum(lambdas * s - costs, 700)))
-            low, high = (low, s) if mean > 2 / alpha else (s, high)
-        ends.append(((g * terms).sum() - low) / g.sum())
-    return max(0.0, float(ends[0])), min(1.0, 1 - float(ends[1]))

@@ -4,7 +4,6 @@ from .estimates.estimators import RewardRange as RewardRange
 from .estimates.estimators import ValueSums as ValueSums
 from .estimates.estimators import WeightRange as WeightRange
 from .estimates.policy_record import PolicyRecord as PolicyRecord
-from .estimates.recent_value import RecentSums as RecentSums
 from .estimates.result import Diagnostics as Diagnostics
 from .estimates.result import Estimate as Estimate
 from .estimates.result import Evaluation as Evaluation
@@ -12,7 +11,6 @@ from .estimates.result import Gain as Gain
 from .estimates.result import Interval as Interval
 from .estimates.result import Pair as Pair
 from .estimates.result import PolicyResult as PolicyResult
-from .estimates.result import RecentValue as RecentValue
 from .estimates.value_series import SeriesPoint as SeriesPoint
 from .estimates.value_series import ValueSeries as ValueSeries
 from .evaluator import EvaluationProgress as EvaluationProgress

@@ -109,9 +109,6 @@ def evaluate(
             help="A column or context feature, such as a user, whose rows belong together."
         ),
     ] = None,
-    half_life: Annotated[
-        str, typer.Option(help="Age at which a decision counts half in the recent value.")
-    ] = "7 days",
     reward_model: Annotated[
         bool | None,
         typer.Option(
@@ -148,7 +145,7 @@ def evaluate(
     candidates, name = add_reference(list_candidates(policy or DEFAULT_POLICIES), reference)
     settings = EvaluationSettings(
         reward_model=reward_model, seed=seed, by=by or "", unit=unit or "", rewards=reward or ()
-    ).check(half_life, since, until)
+    ).check(since, until)
     mapped = [*(columns or []), json.dumps({"reward": reward[0]})] if reward else columns
     opened = open_log(log, format, mapped, strict, loop)
     result: Evaluation | LearnerTuning

@@ -60,7 +60,6 @@ def evaluate(
     candidates: Sequence[object],
     *,
     columns: Mapping[str, str] | None = None,
-    half_life: str | None = None,
     reward_model: bool | None = None,
     level: float = 0.05,
     seed: int = 0,
@@ -81,14 +80,13 @@ def evaluate(
     `policy(context, actions)` that gives probabilities, or an own learner. One that
     learns has learned every row of the log before it is asked about the next. All are compared with
     `reference`, a candidate too: by default `Learner()` if a candidate learns, else what was
-    logged. `pairs` are names of other candidates to compare: `Evaluation.compare`. `half_life`
-    weighs recent decisions more in the recent value, by default 7 days. With a reward model, fixed
-    policies are estimated by DR; by default there is one if the log has features and at most 200
-    000 rows. `level` is the chance with which an interval misses. `progress` is called after each
-    part of the log; the evaluation ends if it raises. `by` names a column or context feature: the
-    result has `segments`, whose intervals hold together. `rewards` are columns: the first is the
-    reward, the others are in `metrics`. `unit` names a column or feature such as a user, whose
-    rows depend on each other: the intervals of the estimates then take them together.
+    logged. `pairs` are names of other candidates to compare: `Evaluation.compare`. With a reward
+    model, fixed policies are estimated by DR; by default there is one if the log has features and
+    at most 200 000 rows. `level` is the chance with which an interval misses. `progress` is called
+    after each part of the log; the evaluation ends if it raises. `by` names a column or context
+    feature: the result has `segments`, whose intervals hold together. `rewards` are columns: the
+    first is the reward, the others are in `metrics`. `unit` names a column or feature such as a
+    user, whose rows depend on each other: the intervals of the estimates then take them together.
     """
     settings = EvaluationSettings(
         reward_model=reward_model,
@@ -99,7 +97,7 @@ def evaluate(
         by=by or "",
         unit=unit or "",
         rewards=tuple(rewards or ()),
-    ).check(half_life, since, until)
+    ).check(since, until)
     listed, name = add_reference(list_candidates(candidates), reference)
     if hasattr(log, "iterate_batches"):
         opened = cast(Log, log)

@@ -65,7 +65,6 @@ class Scores:
                 candidate.text,
                 SOURCES.get(getattr(candidate, "rule", ""), "Custom"),
                 reward_range=settings.reward_range,
-                half_life=settings.half_life,
                 alpha=settings.level,
             )
             for candidate in candidates

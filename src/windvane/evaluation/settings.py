@@ -8,10 +8,8 @@ import numpy as np
 
 from windvane import validation
 from windvane.errors import SettingError
-from windvane.evaluation.estimates.policy_record import DEFAULT_HALF_LIFE
 from windvane.evaluation.log_batch import Period
 from windvane.evaluation.readers.rows import parse_time
-from windvane.settings import HalfLife, parse_half_life
 
 Moment = float | str | datetime | None
 
@@ -19,7 +17,6 @@ Moment = float | str | datetime | None
 class EvaluationSettings(NamedTuple):
     """How an evaluation is made."""
 
-    half_life: float | None = DEFAULT_HALF_LIFE  # seconds, of the recent value
     reward_model: bool | None = None
     level: float = 0.05
     seed: int = 0
@@ -31,33 +28,15 @@ class EvaluationSettings(NamedTuple):
     unit: str = ""  # the same, whose rows depend on each other
     rewards: Sequence[str] = ()  # columns; the first is learned, the others are metrics
 
-    def check(
-        self, half_life: str | None = None, since: Moment = None, until: Moment = None
-    ) -> "EvaluationSettings":
+    def check(self, since: Moment = None, until: Moment = None) -> "EvaluationSettings":
         """Check the level and the seed, and read what is given as a text."""
         return self._replace(
-            half_life=_parse_recent_half_life(half_life),
             level=validation.inside("evaluate", "level", self.level),
             seed=validation.whole("evaluate", "seed", self.seed, least=0),
             period=Period(
                 _read_moment("since", since, -np.inf), _read_moment("until", until, np.inf)
             ),
         )
-
-
-def _parse_recent_half_life(text: str | None) -> float | None:
-    """Seconds of a half-life such as "7 days"; None for "never"."""
-    if text is None:
-        return DEFAULT_HALF_LIFE
-    try:
-        parsed = parse_half_life(text)
-    except SettingError:
-        parsed = HalfLife(0.0, in_rounds=True)
-    if parsed is not None and parsed.in_rounds:
-        raise SettingError(
-            f"evaluate: half_life must be never, or a time such as 7 days or PT12H, got {text!r}"
-        )
-    return None if parsed is None else parsed.length
 
 
 def _read_moment(name: str, moment: Moment, default: float) -> float:

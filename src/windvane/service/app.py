@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -40,8 +38,6 @@ from windvane.service.store.log import LogReader
 from windvane.service.store.writer.writer_client import WriterClient
 from windvane.service.traces import TracedService, Tracing
 
-NEW_OBJECTS_BEFORE_COLLECTION = 20_000  # a rank makes some fifty
-SWITCH_INTERVAL_SECONDS = 0.0005  # longest wait of the event loop for a thread that computes
 FINAL_SNAPSHOTS_SECONDS = 5.0  # time for writing the last snapshots
 SERVICE_TASKS = (
     *(run_heartbeats, run_following, run_sweeps),
@@ -123,13 +119,6 @@ async def _load_state(
     state.metrics = metrics
     state.evaluations = evaluations
     await stack.enter_async_context(_run_tasks(service, evaluations, keyring))
-    gc.collect()
-    gc.freeze()  # so that no collection scans the million objects of compiled code
-    stack.callback(gc.unfreeze)
-    stack.callback(gc.set_threshold, *gc.get_threshold())
-    gc.set_threshold(NEW_OBJECTS_BEFORE_COLLECTION)  # requests leave hardly any cycles
-    stack.callback(sys.setswitchinterval, sys.getswitchinterval())
-    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     state.keyring = keyring  # from here on requests are answered
 
 

@@ -17,9 +17,7 @@ from windvane.lab.engines.replay import log_decisions
 from windvane.lab.studies.coverage import (
     ESTIMATORS,
     GAIN_SEQUENCE,
-    HALF_LIVES,
     MODEL_SEQUENCE,
-    RECENT,
     SEQUENCE,
     TRUTH,
     VALUE,
@@ -190,7 +188,6 @@ def test_estimates_are_those_of_a_record(
                     "policy",
                     reward_range=(0, 1),
                     weight_range=(0, 5 / FLOOR),
-                    half_life=ROUNDS / HALF_LIVES,
                 )
                 actions = ActionModel(
                     log.predictions[part].ravel(),
@@ -214,9 +211,6 @@ def test_estimates_are_those_of_a_record(
                     assert estimate.interval is not None
                     expected = estimate.value, *estimate.interval
                     assert found[title] == pytest.approx(expected, rel=1e-9), title
-                assert result.recent is not None
-                expected = result.recent.value, *result.recent.interval
-                assert found[RECENT] == pytest.approx(expected, rel=1e-9)
                 sequence = MODEL_SEQUENCE if with_model else SEQUENCE
                 assert found[sequence][1:] == pytest.approx(result.sequence, rel=1e-9)
                 if with_model:
@@ -232,11 +226,9 @@ def test_the_truth_is_the_mean_of_the_true_values_so_far(
     for p, policy in enumerate(policies):
         values = [policy[t] @ log.means[t] for t in range(look)]
         logged = [log.probabilities[t] @ log.means[t] for t in range(look)]
-        fading = [2.0 ** (-(look - t) / (ROUNDS / HALF_LIVES)) for t in range(look)]
         truth = dict(zip(ESTIMATORS, numbers[:, 1, p, 1, TRUTH], strict=True))
         assert truth["IPS"] == truth[SEQUENCE] == pytest.approx(np.mean(values))
         assert truth[GAIN_SEQUENCE] == pytest.approx(np.mean(values) - np.mean(logged))
-        assert truth[RECENT] == pytest.approx(np.average(values, weights=fading))
 
 
 def test_the_judged_policies_are_distributions(judged: list[JudgedLog]) -> None:

@@ -34,22 +34,19 @@ from windvane.evaluation.estimates.estimators import (
     normal_quantile,
 )
 from windvane.evaluation.estimates.paired_difference import DEFAULT_RANGES, fit_range
-from windvane.evaluation.estimates.recent_value import RecentSums
 from windvane.evaluation.estimates.result import (
     Estimate,
     Gain,
     Interval,
     PolicyResult,
-    RecentValue,
     TrustSums,
     diagnose,
     warn,
 )
 from windvane.evaluation.estimates.value_series import SeriesBuilder, TimedRows, number_or_none
 from windvane.types import Booleans, Floats, Places
-from windvane.validation import inside, positive
+from windvane.validation import inside
 
-DEFAULT_HALF_LIFE = 7 * 86_400.0  # seconds
 CRESSIE_READ = "cressie_read"
 CHUNK_ROWS = 16_384  # their columns fit into the cache of a core
 
@@ -86,7 +83,6 @@ class PolicyRecord:
         *,
         reward_range: tuple[float, float] | None = None,
         weight_range: tuple[float, float] = (0.0, math.inf),
-        half_life: float | None = DEFAULT_HALF_LIFE,
         alpha: float = 0.05,
     ) -> None:
         who, range_ = "PolicyRecord", reward_range
@@ -95,13 +91,11 @@ class PolicyRecord:
             raise SettingError(f"{who}: {message}, got {reward_range!r}")
         if not 0 <= weight_range[0] < 1 < weight_range[1]:
             raise SettingError(f"{who}: weight_range must be low < 1 < high, got {weight_range!r}")
-        if half_life is not None:
-            half_life = positive(who, "half_life", half_life)
         self.name, self.text, self.source = name, text, source
         self.alpha = inside(who, "alpha", alpha)
         self._given_range = None if range_ is None else RewardRange(*range_)
         self._weight_range = WeightRange(*weight_range)
-        self._settings = (reward_range, weight_range, half_life)
+        self._settings = (reward_range, weight_range)
         self._has_model: bool | None = None  # None without decisions
         self._seen = NO_REWARDS  # the smallest and largest reward so far
         rewards = self._given_range or DEFAULT_RANGES[0]
@@ -109,7 +103,6 @@ class PolicyRecord:
         self._model_sequences = [  # empty if a row had no model of all actions
             make_sequence(rewards, bound) for bound in MODEL_BOUNDS
         ]
-        self._recent = None if half_life is None else RecentSums(half_life, self._sequence.range)
         self._series = SeriesBuilder()
         self._trust = TrustSums()
         self._units = UnitSums()
@@ -182,16 +175,12 @@ class PolicyRecord:
             self._sequence.update(*decisions, chunk.coefficients)
             for sequence, model in models:
                 update_with_model(sequence, *decisions, model.select(part), chunk.coefficients)
-            if self._recent is not None:
-                self._recent.update(chunk.times, *decisions, chunk.coefficients)
             self._series.add(chunk)
 
     def merge(self, other: "PolicyRecord") -> None:
         """Add what another record has of other decisions of the same policy."""
         if self._settings != other._settings:
-            raise SettingError(
-                "PolicyRecord.merge: both records must have the same ranges and half-life"
-            )
+            raise SettingError("PolicyRecord.merge: both records must have the same ranges")
         if other._has_model is None:
             return
         self._has_model = self._check_model("PolicyRecord.merge", other._has_model)
@@ -201,8 +190,6 @@ class PolicyRecord:
             self._model_sequences = []
         for mine, its in zip(self._model_sequences, other._model_sequences, strict=False):
             mine.merge(its)
-        if self._recent is not None and other._recent is not None:
-            self._recent.merge(other._recent)
         self._is_logged &= other._is_logged
         self._possible_weight = max(self._possible_weight, other._possible_weight)
         self._series.merge(other._series)
@@ -232,7 +219,6 @@ class PolicyRecord:
             sequence=Interval(float(low), float(high)),
             sequence_kind="dr" if len(self._sequences) > 1 else "ips",
             gain=self.judge(self.alpha).relate(float(estimate_values(LOGGED, sums).value)),
-            recent=self._summarize_recent(),
             diagnostics=diagnostics,
             series=series,
             warnings=[*warn(diagnostics), *self._warn_about_ranges(float(sums.largest_weight))],
@@ -274,18 +260,6 @@ class PolicyRecord:
         value = estimate_cressie_read(plain, weights)
         return [*estimates, Estimate(CRESSIE_READ, value, Interval(*ends))]
 
-    def _summarize_recent(self) -> RecentValue | None:
-        if self._recent is None or self._recent.weight <= 0:
-            return None
-        low, high = self._recent.bound_value(self.alpha)
-        return RecentValue(
-            half_life=self._recent.half_life,
-            at=self._recent.at,
-            rows=self._recent.plain_mass,
-            value=float(self._recent.estimate_value()),
-            interval=Interval(float(low), float(high)),
-        )
-
     def _warn_about_ranges(self, largest_weight: float) -> list[str]:
         sentences = []
         rewards = self._sequence.range
@@ -315,8 +289,6 @@ class PolicyRecord:
         if self._given_range is None:
             for sequence in (self._sequence, *self._model_sequences):
                 sequence.widen(fit_range(self._seen))
-            if self._recent is not None:
-                self._recent.widen(self._sequence.range)
 
 
 def require(

@@ -120,17 +120,6 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class RecentValue:
-    """The value of a policy with weights that halve with every half-life before a time."""
-
-    half_life: float  # seconds
-    at: float  # seconds since 1970
-    rows: float  # Σ of the weights
-    value: float
-    interval: Interval  # holds for one time that is fixed beforehand
-
-
-@dataclass(frozen=True)
 class Diagnostics:
     """Numbers that tell whether an estimate can be trusted."""
 
@@ -203,7 +192,6 @@ class PolicyResult(JsonResult):
     sequence: Interval  # of the mean value so far; holds at every moment
     sequence_kind: str  # "ips" or "dr": what the sequence is made of
     gain: Gain
-    recent: RecentValue | None
     diagnostics: Diagnostics
     series: ValueSeries
     warnings: Sequence[str] = ()

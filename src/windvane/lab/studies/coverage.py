@@ -26,7 +26,6 @@ from windvane.errors import SettingError
 from windvane.evaluation.estimates import confidence_sequence, estimators
 from windvane.evaluation.estimates.confidence_sequence import MODEL_BOUNDS, BoundedModel, SideModel
 from windvane.evaluation.estimates.estimators import UNIT_RANGE, ValueSums
-from windvane.evaluation.estimates.recent_value import RecentSums
 from windvane.lab.engines.game import Player
 from windvane.lab.engines.replay import DecisionLog, log_decisions
 from windvane.lab.experiments import Report, make_counter, open_report, run_on_threads
@@ -48,12 +47,10 @@ CRESSIE_READ = "Cressie-Read"
 SEQUENCE = "sequence"
 MODEL_SEQUENCE = "sequence with model"
 GAIN_SEQUENCE = "sequence of gain"
-RECENT = "recent value"
 ESTIMATORS = (
     *NORMAL_NAMES.values(),
-    *(CRESSIE_READ, RECENT, SEQUENCE, MODEL_SEQUENCE, GAIN_SEQUENCE),
+    *(CRESSIE_READ, SEQUENCE, MODEL_SEQUENCE, GAIN_SEQUENCE),
 )
-HALF_LIVES = 5  # of the recent value, from the first decision to the last
 TRUTH, VALUE, LOW, HIGH = range(4)  # the numbers of one look
 
 
@@ -309,17 +306,14 @@ def estimate_at_looks(
 ) -> Floats:
     """Compute truth, value, low and high of each estimator, (estimators, R, P, looks, 4).
 
-    The truth is the mean of the true values of all decisions up to the look, weighted by their age
-    for the recent value, and minus the values of the policy that logged for the gain. Confidence
-    sequences are intervals without a value.
+    The truth is the mean of the true values of all decisions up to the look, minus the values of
+    the policy that logged for the gain. Confidence sequences are intervals without a value.
     """
-    half_life = float(looks[-1]) / HALF_LIVES
     rows = _make_rows(judged)
     models = [_bound_models(judged, bound) for bound in MODEL_BOUNDS]
     numbers = np.full((len(ESTIMATORS), *rows.weights.shape[:2], len(looks), 4), np.nan)
-    numbers[..., TRUTH] = _find_truth(judged, looks, half_life)
+    numbers[..., TRUTH] = _find_truth(judged, looks)
     sums = ValueSums.make_empty(rows.weights.shape[:2])
-    recent = RecentSums(half_life)
     sequence = confidence_sequence.ConfidenceSequence()
     model_sequences = [confidence_sequence.make_sequence(UNIT_RANGE, each) for each in MODEL_BOUNDS]
     sequences = [sequence, *model_sequences]
@@ -328,7 +322,6 @@ def estimate_at_looks(
     for place, look in enumerate(looks.tolist()):
         part = _Rows(*(column[..., start:look] for column in rows))
         sums = sums.merge(ValueSums.from_rows(*part))
-        recent.update(np.arange(start, look, dtype=np.float64), part.rewards, part.weights)
         sequence.update(part.rewards, part.weights)
         for each, model in zip(model_sequences, models, strict=True):
             terms = model.select(slice(start, look))
@@ -340,7 +333,6 @@ def estimate_at_looks(
             value, error = estimators.estimate_values(name, sums)
             estimates[title] = (value, value - quantile * error, value + quantile * error)
         estimates[CRESSIE_READ] = _estimate_cressie_read(sums, largest_weight, alpha)
-        estimates[RECENT] = (recent.estimate_value(), *recent.bound_value(alpha))
         estimates[SEQUENCE] = (np.nan, *sequence.bound_value(alpha))
         estimates[MODEL_SEQUENCE] = (np.nan, *confidence_sequence.bound_value(sequences, alpha))
         estimates[GAIN_SEQUENCE] = (np.nan, *confidence_sequence.bound_gain(sequences, alpha))
@@ -350,16 +342,13 @@ def estimate_at_looks(
     return numbers
 
 
-def _find_truth(judged: Sequence[JudgedLog], looks: Places, half_life: float) -> Floats:
+def _find_truth(judged: Sequence[JudgedLog], looks: Places) -> Floats:
     """The true value that each estimator is to cover, (estimators, R, P, looks)."""
     values = np.stack([np.einsum("ptk,tk->pt", policies, log.means) for log, policies in judged])
     logged = np.stack([np.einsum("tk,tk->t", log.probabilities, log.means) for log, _ in judged])
     gains = values - logged[:, None]  # (R, P, T)
-    growing = np.exp2(np.arange(values.shape[-1]) / half_life)
-    recent = np.cumsum(growing * values, axis=-1) / np.cumsum(growing)
     truth = dict.fromkeys(ESTIMATORS, np.cumsum(values, axis=-1)[..., looks - 1] / looks)
     truth[GAIN_SEQUENCE] = np.cumsum(gains, axis=-1)[..., looks - 1] / looks
-    truth[RECENT] = recent[..., looks - 1]
     return np.stack([truth[title] for title in ESTIMATORS])
 
 
