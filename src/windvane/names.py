@@ -78,6 +78,7 @@ class Name(NamedTuple):
     evill: bool = False  # perturbs rewards by noise as large as their own
     predictive: bool = False  # samples only what future rewards can reveal
     search: Literal["", "bandits", "warm", "predictive"] = ""  # how its memory is chosen
+    only_in_lab: bool = False  # a baseline that no `Chooser` plays
 
 
 STATIONARY = "Stationary"
@@ -92,6 +93,7 @@ WITH_ARMS = "d√(T log K)"
 DYNAMIC = "d^7/8 B^1/4 T^3/4"
 DYNAMIC_WITH_ARMS = "d^7/8 (log K)^3/8 B^1/4 T^3/4"
 WEIGHTED = "d^3/4 B^1/4 T^3/4"
+MULTISCALE = "d^2/3 B^1/3 T^2/3 + d√T"
 
 BASES = (
     ("LinUCB", "optimism", DYNAMIC),
@@ -136,6 +138,7 @@ NAMES = [
     Name("CUSUM-RandLinUCB", "detect", "randomized", "", UNKNOWN),
     Name("CUSUM-LinTS", "detect", "thompson", "", UNKNOWN),
     Name("DAL-style LinUCB", "detect_shift", "optimism", "", UNKNOWN),
+    Name("MASTER-LinUCB", "keep", "optimism", MULTISCALE, UNKNOWN, only_in_lab=True),
     *(
         Name(f"BOB {prefix}-{base}", memory, exploration, bound, UNKNOWN, search="bandits")
         for prefix, memory in (("D", "discount"), ("SW", "window"), ("Restart", "restart"))
@@ -193,6 +196,8 @@ confidence(0.01, 0.5, 1.0, 1.0))), ridge=1.0)
     norms = (theta_norm, arm_norm)
     problem = Problem(dim, horizon, drift, arms, noise, delta, *norms, rounds, tuning, link)
     row = find_name(name)
+    if row.only_in_lab:
+        raise SettingError(f"named: {name} is a baseline that plays only in the lab")
     if row.has_link != bool(link):
         need = "needs a link, such as link='logistic'" if row.has_link else "has no link"
         raise SettingError(f"named: {name} {need}, got {shorten(link)}")

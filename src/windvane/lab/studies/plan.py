@@ -9,6 +9,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from windvane.errors import FileError, SettingError
 from windvane.exploration import Exploration, as_exploration, greedy
 from windvane.lab import worlds
 from windvane.lab.engines.game import OwnPolicy, Player
+from windvane.lab.engines.master import Master
 from windvane.lab.engines.own import is_own, read_own, take_seat
 from windvane.lab.experiments import Experiment
 from windvane.lab.worlds import RewardLaw, World
@@ -222,11 +224,7 @@ def make_player(
     if isinstance(own := policy.get("policy"), OwnPolicy):
         if extra := sorted(set(policy) - OWN_KEYS):
             raise SettingError(f"simulate: {name} is your own and has no {', '.join(extra)}")
-        if world.action_set:
-            raise SettingError(f"simulate: {name} needs a list of arms, got {world.actions!r}")
-        player = Player(name, keep(), greedy(), floor=floor, own=own)
-        take_seat(player, world.draw(0), world.horizon, 0)  # raises before anything is played
-        return player
+        return _make_own_player(name, own, floor, world)
     if "memory" in policy or "exploration" in policy:
         if not {"memory", "exploration"} <= set(policy):
             raise SettingError(f"simulate: {name} must have both a memory and an exploration")
@@ -244,6 +242,8 @@ def make_player(
             adaptation = names.tune_adaptation(row, problem)
             memory = adaptation.memories[-1]
             return Player(name, memory, exploration, ridge, floor, adaptation=adaptation)
+        if row.only_in_lab:
+            return _make_own_player(name, describe_master(problem, ridge), floor, world)
         pair = names.tune_memory(row, problem), names.tune_exploration(row, problem)
         floor = floor or names.tune_floor(row, problem)
     if fitted := pair[0].link:  # the memory has the link, and a linear policy plays
@@ -256,6 +256,26 @@ def make_player(
             f"{world.reward!r} do not fit"
         )
     return Player(name, *pair, ridge, floor, link=link)
+
+
+def _make_own_player(name: str, own: OwnPolicy, floor: float, world: World) -> Player:
+    if world.action_set:
+        raise SettingError(f"simulate: {name} needs a list of arms, got {world.actions!r}")
+    player = Player(name, keep(), greedy(), floor=floor, own=own)
+    take_seat(player, world.draw(0), world.horizon, 0)  # raises before anything is played
+    return player
+
+
+def describe_master(problem: Problem, ridge: float) -> OwnPolicy:
+    """Return MASTER, tuned for a problem."""
+    settings: dict[str, Any] = {
+        "noise": problem.noise_or_one,
+        "delta": problem.delta,
+        "theta_norm": problem.theta_norm,
+        "arm_norm": problem.arm_norm,
+        "ridge": ridge,
+    }
+    return OwnPolicy(partial(Master, **settings), f"MASTER {settings}")
 
 
 def _check_link(name: str, link: str, memory: Memory, exploration: Exploration) -> None:
