@@ -333,7 +333,7 @@ ChooseKernel = Callable[[PolicyArrays, Floats, int, int], int]
 
 
 def select_choose(rules: Records) -> ChooseKernel:
-    """Return the kernel with which a policy chooses; the others need not be compiled."""
+    """Return the kernel with which a policy chooses; the most usual ones compile no others."""
     style = rules["style"][0]
     if style in (MEAN, GAP):
         return choose_by_estimate
@@ -343,11 +343,8 @@ def select_choose(rules: Records) -> ChooseKernel:
         return choose_by_large_widths
     if style == WIDTH:
         return choose_by_widths
-    if rules["filter"][0]:
-        return choose_by_filter
-    if style == HISTORY:
-        return choose_by_history
-    return choose_by_sample if rules["root"][0] else choose_by_sample_without_root
+    has_root = rules["root"][0] and not rules["filter"][0]
+    return choose_by_sample if has_root else choose_by_any_sample
 
 
 @compiled
@@ -381,26 +378,10 @@ def choose_by_sample(arrays: PolicyArrays, arms: Floats, key: int, round_: int) 
 
 
 @compiled
-def choose_by_sample_without_root(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
-    """Choose one of the arms (K, d) by xᵀθ̃, with θ̃ drawn from W itself; else NOT_FINITE."""
+def choose_by_any_sample(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
+    """Choose one of the arms (K, d) by xᵀθ̃, with θ̃ from any belief; else NOT_FINITE."""
     start = _random.start_round(np.uint64(key), round_)
-    theta = sample_without_root(arrays, view_belief(arrays), start)
-    return choose_along(arrays.rules, arms, theta, start)
-
-
-@compiled
-def choose_by_history(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
-    """Choose one of the arms (K, d) by xᵀθ̃, with θ̃ from a perturbed history; else NOT_FINITE."""
-    start = _random.start_round(np.uint64(key), round_)
-    theta = sample_from_history(arrays, view_belief(arrays), start)
-    return choose_along(arrays.rules, arms, theta, start)
-
-
-@compiled
-def choose_by_filter(arrays: PolicyArrays, arms: Floats, key: int, round_: int) -> int:
-    """Choose one of the arms (K, d) by xᵀθ̃, with θ̃ from a Kalman filter; else NOT_FINITE."""
-    start = _random.start_round(np.uint64(key), round_)
-    theta = sample_by_filter(arrays, view_belief(arrays), compute_scale(arrays), start)
+    theta = sample_parameter(arrays, view_belief(arrays), start)
     return choose_along(arrays.rules, arms, theta, start)
 
 

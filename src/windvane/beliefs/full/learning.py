@@ -267,26 +267,22 @@ LEAST_SLOPE = 1e-12  # of a link, as the variance of a reward
 LEAST_WEIGHT = 1e-300  # avoids a division by a weight that has underflowed to 0
 
 
+MEMORIES_BESIDE_SUMS = (KALMAN, WINDOW, DETECT, DETECT_SHIFT, ONE_PASS, DIRECTIONAL)
+
 LearnKernel = Callable[[PolicyArrays, Floats, float, float], int]
 AmendKernel = Callable[[PolicyArrays, Floats, float, float], None]
 
 
 def select_learn(rules: Records) -> LearnKernel:
-    """Return the kernel with which a policy learns; the others need not be compiled."""
+    """Return the kernel with which a policy learns; the most usual ones compile no others."""
     if rules["room"][0] > 0:
         from windvane.beliefs.full.large import learn_into_large_sums
 
         return learn_into_large_sums
-    kernels = {
-        KALMAN: learn_by_filter,
-        PARTS: learn_by_parts,
-        WINDOW: learn_into_window,
-        DETECT: learn_and_detect,
-        DETECT_SHIFT: learn_and_detect_shift,
-        ONE_PASS: learn_in_one_pass,
-        DIRECTIONAL: learn_along,
-    }
-    return kernels.get(int(rules["memory"][0]), learn_into_sums)
+    memory = rules["memory"][0]
+    if memory == PARTS:
+        return learn_by_parts
+    return learn if memory in MEMORIES_BESIDE_SUMS else learn_into_sums
 
 
 def select_amend(rules: Records) -> AmendKernel:
@@ -323,7 +319,7 @@ def check_observations(arrays: PolicyArrays, rows: Floats) -> int:
 
 @compiled
 def learn(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
-    """Learn one observation under any memory, for compiled callers; as `learn_into_sums`."""
+    """Learn one observation under any memory; return as `learn_into_sums` does."""
     refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
     if refusal == 0:
         update_belief(arrays, view_belief(arrays), x, reward, at)
@@ -343,65 +339,11 @@ def learn_into_sums(arrays: PolicyArrays, x: Floats, reward: float, at: float) -
 
 
 @compiled
-def learn_into_window(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
-    """Learn one observation into a window; return as `learn_into_sums` does."""
-    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
-    if refusal == 0:
-        update_window(arrays, view_belief(arrays), x, reward, at)
-    return refusal
-
-
-@compiled
-def learn_and_detect(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
-    """Learn one observation, which may raise an alarm; return as `learn_into_sums` does."""
-    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
-    if refusal == 0:
-        update_or_drop_sums(arrays, view_belief(arrays), x, reward, at)
-    return refusal
-
-
-@compiled
-def learn_and_detect_shift(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
-    """Learn one observation, which may show a shift; return as `learn_into_sums` does."""
-    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
-    if refusal == 0:
-        update_or_drop_shifted(arrays, view_belief(arrays), x, reward, at)
-    return refusal
-
-
-@compiled
-def learn_by_filter(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
-    """Learn one observation by a Kalman filter; return as `learn_into_sums` does."""
-    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
-    if refusal == 0:
-        update_filter(arrays, view_belief(arrays), x, reward, at)
-    return refusal
-
-
-@compiled
 def learn_by_parts(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
     """Learn one observation of a sum of parts; return as `learn_into_sums` does."""
     refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
     if refusal == 0:
         update_parts(arrays, view_belief(arrays), x, reward, at)
-    return refusal
-
-
-@compiled
-def learn_in_one_pass(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
-    """Learn one observation by mirror descent; return as `learn_into_sums` does."""
-    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
-    if refusal == 0:
-        update_in_one_pass(arrays, view_belief(arrays), x, reward, at)
-    return refusal
-
-
-@compiled
-def learn_along(arrays: PolicyArrays, x: Floats, reward: float, at: float) -> int:
-    """Learn one observation and forget in its direction; return as `learn_into_sums` does."""
-    refusal = check_observations(arrays, view_matrix(x, 0, 1, x.size))
-    if refusal == 0:
-        update_along(arrays, view_belief(arrays), x, reward, at)
     return refusal
 
 

@@ -20,18 +20,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windvane.exploration import greedy
+from windvane._numba.compilation import compiled
+from windvane.beliefs.full.block import reset, view_belief
+from windvane.beliefs.full.choosing import score_linearly
+from windvane.beliefs.full.layout import PolicyArrays, build_rules
+from windvane.beliefs.full.learning import learn_into_sums
+from windvane.beliefs.full.widths import compute_widths
+from windvane.exploration import optimism
+from windvane.lab.engines.game import make_arrays
 from windvane.laws import radius
 from windvane.memory import keep
-from windvane.policy import Policy
 from windvane.types import Floats
+
+
+@compiled
+def score_optimistically(arrays: PolicyArrays, arms: Floats, level: float) -> Floats:
+    """xᵀθ̂ + level·‖x‖_{W⁻¹} of every arm, (K,)."""
+    state = view_belief(arrays)
+    return score_linearly(arms, state.theta) + level * compute_widths(arrays, state, arms)
 
 
 @dataclass
 class Instance:
     """A LinUCB that lives for some rounds of a block."""
 
-    policy: Policy
+    arrays: PolicyArrays
     first: int
     end: int  # the first round after its last one
     earned: float  # the rewards of the block before its first round
@@ -52,7 +65,7 @@ class Master:
         arm_norm: float = 1.0,
         ridge: float = 1.0,
     ) -> None:
-        self.dim, self.ridge = dim, ridge
+        self._rules = build_rules(dim, keep(), optimism(1.0), ridge, 0.0)
         self._radius = (dim, ridge, delta, noise, theta_norm, arm_norm)
         spread = math.log1p(horizon * arm_norm**2 / (dim * ridge))
         self._first_rate = 2.0 * radius(horizon, *self._radius) * math.sqrt(2.0 * dim * spread)
@@ -78,23 +91,26 @@ class Master:
             self._start_instances()
         acting = self.instances[-1]
         level = radius(acting.seen, *self._radius)
-        scores = acting.policy.predict(arms) + level * acting.policy.widths(arms)
+        scores = score_optimistically(acting.arrays, arms, level)
         self.value = float(scores.max())
         return int(scores.argmax())
 
     def _start_instances(self) -> None:
         self._is_open = True
         for order in range(self.order, -1, -1):
+            if self.played % (1 << order):
+                continue
             chance = self.bound_rate(1 << self.order) / self.bound_rate(1 << order)
-            if self.played % (1 << order) == 0 and self.random.random() < chance:
-                policy = Policy(self.dim, keep(), greedy(), self.ridge, seed=0)
+            if self.random.random() < chance:
+                arrays = make_arrays(self._rules, keep(), optimism(1.0), 0)
+                reset(arrays)
                 end = self.played + (1 << order)
-                self.instances.append(Instance(policy, self.played, end, self.earned))
+                self.instances.append(Instance(arrays, self.played, end, self.earned))
 
     def learn(self, features: Floats, reward: float) -> None:
         """Let the acting instance learn, make the two tests, and open the next block if due."""
         acting = self.instances[-1]
-        acting.policy.learn(features, reward)
+        learn_into_sums(acting.arrays, features, reward, 0.0)
         acting.seen += 1
         self.played += 1
         self._is_open = False
