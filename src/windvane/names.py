@@ -201,26 +201,16 @@ confidence(0.01, 0.5, 1.0, 1.0))), ridge=1.0)
     if row.has_link != bool(link):
         need = "needs a link, such as link='logistic'" if row.has_link else "has no link"
         raise SettingError(f"named: {name} {need}, got {shorten(link)}")
-    exploration = tune_exploration(row, problem)
+    exploration = EXPLORATION_TUNINGS[row.exploration](row, problem)
     if row.search:
         adaptation = tune_adaptation(row, problem)
         return Adaptive.from_adaptation(dim, adaptation, exploration, ridge, seed, floor)
-    memory = tune_memory(row, problem)
+    memory = MEMORY_TUNINGS[row.memory](row, problem)
     floor = floor or tune_floor(row, problem)
     if link and not memory.link:
         scale, pseudo = exploration.factor, exploration.pseudo
         return GeneralizedPolicy(dim, link, memory, scale, ridge, seed, floor, pseudo)
     return Policy(dim, memory, exploration, ridge, seed, floor)
-
-
-def tune_memory(row: Name, problem: Problem) -> Memory:
-    """The memory of a name, for a problem."""
-    return _MEMORY_TUNINGS[row.memory](row, problem)
-
-
-def tune_exploration(row: Name, problem: Problem) -> Exploration:
-    """The exploration of a name, for a problem."""
-    return _EXPLORATION_TUNINGS[row.exploration](row, problem)
 
 
 def tune_floor(row: Name, problem: Problem) -> float:
@@ -337,7 +327,7 @@ def _tune_perturbed_history(row: Name, problem: Problem) -> Exploration:
     return perturbed_history(problem.noise_or_one)
 
 
-_MEMORY_TUNINGS: dict[str, Callable[[Name, Problem], Memory]] = {
+MEMORY_TUNINGS: dict[str, Callable[[Name, Problem], Memory]] = {
     "keep": lambda row, problem: keep(),
     "discount": _tune_discount,
     "fading_prior": lambda row, problem: fading_prior(_tune_discount(row, problem).gamma),
@@ -353,7 +343,7 @@ _MEMORY_TUNINGS: dict[str, Callable[[Name, Problem], Memory]] = {
     "parts": lambda row, problem: parts(),
     "detect": lambda row, problem: detect(_positive_noise(problem), problem.theta_norm),
 }
-_EXPLORATION_TUNINGS: dict[str, Callable[[Name, Problem], Exploration]] = {
+EXPLORATION_TUNINGS: dict[str, Callable[[Name, Problem], Exploration]] = {
     "optimism": lambda row, problem: optimism(_radius(problem)),
     "randomized": _tune_randomized,
     "thompson": _tune_thompson,

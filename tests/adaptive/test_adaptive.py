@@ -113,7 +113,7 @@ def test_bandits_over_bandits_credit_each_block_to_the_memory_that_played_it() -
                 scores[acting] += how.rate / scores.size * gained
             weights = np.exp(scores)
             p = (1 - how.rate) * weights / weights.sum() + how.rate / scores.size
-            u = adaptive.block_uniform(policy.key, t // how.span)
+            u = adaptive.draw_block(policy.key, t // how.span)[0]
             acting, earned = int(np.searchsorted(np.cumsum(p), u)), 0.0
             chance = float(p[acting])
         choice = policy.choose(unit_rows(random, 4, 3))

@@ -161,19 +161,12 @@ def scale_block_reward(total: float, largest: float) -> float:
     return min(1.0, max(0.0, 0.5 + total / largest))
 
 
-def block_uniform(key: int, block: int) -> float:
-    """Return the random number of a block, uniform on (0, 1)."""
+def draw_block(key: int, block: int) -> tuple[float, int]:
+    """Return a random number of a block, uniform on (0, 1), and the key of a new policy in it."""
     from windvane import _random  # imported late, because compiled code is slow to load
 
-    return _random.uniform(np.uint64(_random.start_round(np.uint64(key ^ SELECTION_KEY), block)), 0)
-
-
-def block_key(key: int, block: int) -> int:
-    """Return the key of the new policy that acts in a block."""
-    from windvane import _random
-
     start = np.uint64(_random.start_round(np.uint64(key ^ SELECTION_KEY), block))
-    return int(_random.draw_word(start, 1)) >> 1
+    return _random.uniform(start, 0), int(_random.draw_word(start, 1)) >> 1
 
 
 class Turn(NamedTuple):
@@ -431,12 +424,12 @@ class Adaptive(Chooser):
             block = self.round // self.adaptation.span
             scores = self._compute_scores()
             chances = exp3_chances(scores, self.adaptation.rate)
-            acting = draw_index(chances, block_uniform(self.key, block))
+            acting = draw_index(chances, draw_block(self.key, block)[0])
             chance = float(chances[acting])
         base = self._bases[acting]
         if is_due and not self._is_warm:
             base = self._make_base(self.candidates[acting])
-        base.key = self.key if self._is_warm else block_key(self.key, block)
+        base.key = self.key if self._is_warm else draw_block(self.key, block)[1]
         return Turn(acting, base, scores, chance, block)
 
     def _commit_turn(self, turn: Turn) -> None:

@@ -5,7 +5,7 @@ remaining arms contain every arm that can win, and `choose` itself decides among
 """
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -107,7 +107,7 @@ def screen(arms: Finite, arrays: PolicyArrays, key: int, round_: int) -> Places 
         return find_leaders(arms, state.theta)
     if rule["style"] == WIDTH:
         z = draw_level(arrays.rules, compute_scale(arrays), start)
-        return find_rivals(arms, state, compute_band(arrays, z))
+        return find_rivals(Bounds(arms, arrays, state, z), state)
     return find_leaders(arms, sample_parameter(arrays, state, start))
 
 
@@ -136,46 +136,34 @@ def find_leaders(arms: Finite, direction: Floats) -> Places | None:
     return places if places.size < SCORE_ALL_ABOVE_SHARE * len(arms) else None
 
 
-class Band(NamedTuple):
-    """Scores lie from xᵀθ̂ + low·w − grain·‖x‖ to xᵀθ̂ + high·w + grain·‖x‖ for w² = xᵀQx."""
-
-    high: float
-    low: float
-    grain: float
-
-
-def compute_band(arrays: PolicyArrays, z: float) -> Band:
-    """Return the interval in which `choose` first places a score."""
-    from windvane.beliefs.full.choosing import WIDTH_ROUNDING
-    from windvane.beliefs.full.widths import bound_width_error
-
-    loose = abs(z) * bound_width_error(arrays)
-    return Band(
-        z + loose, z - loose, abs(z) * WIDTH_ROUNDING / float(arrays.rules["ridge"][0]) ** 0.5
-    )
-
-
 class Bounds:
     """Upper and lower bounds of the scores of prepared arms, from cheap and wide to tight.
 
-    All scores are divided by the unit of the arms and by the larger of ‖θ̂‖ and |high|·√λ, so that
-    they lie between −2 and 2. The eigenvalues of Q are multiplied by high².
+    `choose` first places a score from xᵀθ̂ + low·w − grain·‖x‖ to xᵀθ̂ + high·w + grain·‖x‖, with
+    w² = xᵀQx. All scores are divided by the unit of the arms and by the larger of ‖θ̂‖ and
+    |high|·√λ, so that they lie between −2 and 2. The eigenvalues of Q are multiplied by high².
     """
 
-    def __init__(self, arms: Finite, state: State, band: Band) -> None:
+    def __init__(self, arms: Finite, arrays: PolicyArrays, state: State, z: float) -> None:
+        from windvane.beliefs.full.choosing import WIDTH_ROUNDING
+        from windvane.beliefs.full.widths import bound_width_error
+
+        loose = abs(z) * bound_width_error(arrays)
+        self.high, self.low = z + loose, z - loose
+        grain = abs(z) * WIDTH_ROUNDING / float(arrays.rules["ridge"][0]) ** 0.5
         values, vectors = np.linalg.eigh(state.spread)
-        self.sign = -1.0 if band.high < 0.0 else 1.0
+        self.sign = -1.0 if self.high < 0.0 else 1.0
         if self.sign > 0.0:
             values, vectors = values[::-1], vectors[:, ::-1]
-        widest = abs(band.high) * float(np.abs(values).max()) ** 0.5
+        widest = abs(self.high) * float(np.abs(values).max()) ** 0.5
         self.scale = max(float(np.linalg.norm(state.theta)), widest)
-        share = band.high / self.scale if self.scale > 0.0 else 0.0
-        self.arms, self.state, self.band = arms, state, band
+        share = self.high / self.scale if self.scale > 0.0 else 0.0
+        self.arms, self.state = arms, state
         self.values = np.maximum(values, 0.0) * share * share  # (d,), the first bounds w
         self.vectors = vectors  # (d, d)
         digits = arms.dim * 2.0**-50
         clipped = max(-float(values.min()), 0.0) ** 0.5 * abs(share)
-        self.slack = digits + digits**0.5 + clipped + band.grain / (self.scale or 1.0)
+        self.slack = digits + digits**0.5 + clipped + grain / (self.scale or 1.0)
         self.error = (arms.dim + 16) * HALF_ULP
 
     def bound_tightly(self, places: Places) -> tuple[Floats, Floats]:
@@ -190,7 +178,7 @@ class Bounds:
         widths = np.sqrt(np.maximum(squares, 0.0)) / size
         means = score_linearly(rows, self.state.theta) / size
         slack = self.slack * self.arms.norms[places] + UNDERFLOW_ERROR
-        return means + self.band.high * widths + slack, means + self.band.low * widths - slack
+        return means + self.high * widths + slack, means + self.low * widths - slack
 
     def build_ladder(self, places: Places) -> "Ladder":
         """Return the eigenvectors in the order that bounds w² best for the given typical arms.
@@ -233,14 +221,14 @@ class Bounds:
         )
 
 
-def find_rivals(arms: Finite, state: State, band: Band) -> Places | None:
+def find_rivals(bounds: Bounds, state: State) -> Places | None:
     """Return the arms whose score xᵀθ̂ + z‖x‖_{V⁻¹} may be the best; None for all arms.
 
     The best lower bound rises from block to block, so that ever fewer arms can reach it.
     """
     from windvane.sets.kernels import compute_upper_bounds
 
-    bounds = Bounds(arms, state, band)
+    arms = bounds.arms
     if not 1e-150 < bounds.scale < 1e150 or arms.unit < 1e-150:
         return None
     sample = np.arange(0, len(arms), max(len(arms) // SAMPLE_ARMS, 1))

@@ -72,7 +72,7 @@ def play_naively(
     ("caution", "least_failures"), [(None, 0), (0.009, 2), (0.004, 5)], ids=["paper", "few", "many"]
 )
 def test_master_plays_as_its_formulas_say(caution: float | None, least_failures: int) -> None:
-    """Smaller constants than those of the paper let the tests fail, also by the first test alone."""
+    """Smaller constants than those of the paper let the tests fail."""
     random = np.random.default_rng(5)
     arms = random.uniform(-1, 1, (HORIZON, 4, DIM)) / math.sqrt(DIM)
     theta = np.where(np.arange(HORIZON)[:, None] < 150, [0.9, -0.3, 0.2], [-0.9, 0.3, -0.2])

@@ -52,9 +52,7 @@ class SparseRows(NamedTuple):
     def from_pairs(cls, pairs: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]]) -> Self:
         """Make rows from a pair of indices and values for each arm."""
         who = "SparseRows"
-        rows = [(_read_whole(who, "indices", i), _read_real(who, "values", x)) for i, x in pairs]
-        for indices, values in rows:
-            _check_lengths(who, indices, values)
+        rows = [_read_pair(who, indices, values) for indices, values in pairs]
         ends = np.cumsum([indices.size for indices, _ in rows], dtype=np.int64)
         return cls(
             np.concatenate([np.empty(0, np.int64), *(indices for indices, _ in rows)]),
@@ -200,25 +198,18 @@ def _read_matrix(who: str, matrix: Any, dim: int) -> CheckedRows:
 
 
 def _read_pair(who: str, indices: npt.ArrayLike, values: npt.ArrayLike) -> tuple[Places, Floats]:
-    places, numbers = _read_whole(who, "indices", indices), _read_real(who, "values", values)
-    _check_lengths(who, places, numbers)
-    return places, numbers
-
-
-def _check_lengths(who: str, indices: Places, values: Floats) -> None:
-    if indices.size != values.size:
+    places = _read_whole(who, "indices", indices)
+    numbers = _read_numbers(who, "values must be numbers", values, "biuf", np.float64)
+    if places.size != numbers.size:
         raise ArmsError(
-            f"{who}: a row must have one value for each index, got {indices.size} indices and "
-            f"{values.size} values"
+            f"{who}: a row must have one value for each index, got {places.size} indices and "
+            f"{numbers.size} values"
         )
+    return places, numbers
 
 
 def _read_whole(who: str, name: str, numbers: npt.ArrayLike) -> Places:
     return _read_numbers(who, f"{name} must be whole numbers", numbers, "iu", np.int64)
-
-
-def _read_real(who: str, name: str, numbers: npt.ArrayLike) -> Floats:
-    return _read_numbers(who, f"{name} must be numbers", numbers, "biuf", np.float64)
 
 
 def _read_numbers(

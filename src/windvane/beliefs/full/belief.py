@@ -18,7 +18,6 @@ from windvane.beliefs.full.layout import (
     NOISE,
     PENDING_COUNTERS,
     TALLY,
-    WIDTH,
     PolicyArrays,
     block_size,
 )
@@ -211,28 +210,6 @@ def write_belief(arrays: PolicyArrays, belief: Belief, exploration: Exploration)
         for name in COUNTERS_OF_ERRORS:
             tally[name] = getattr(belief, name)
     refresh(arrays, state)
-
-
-def write_blank_belief(arrays: PolicyArrays) -> None:
-    """Write the belief that has learned nothing, W = W̃ = λI and b = 0, into arrays of zeros.
-
-    The bits are those of the kernel `reset`, which inverts W: W is diagonal here, so each number
-    of its inverse is one division, and d² steps suffice instead of d³.
-    """
-    from windvane.beliefs.full.block import view_belief
-
-    rule, tally, state = arrays.rules[0], arrays.tally, view_belief(arrays)
-    tally["ridge"] = rule["ridge"] * rule["lead"]
-    lead = rule["lead"] * rule["lead"] if rule["twin"] else rule["lead"]
-    tally["noise_ridge"] = rule["ridge"] * lead
-    if rule["filter"]:  # its `reset` inverts nothing
-        np.fill_diagonal(state.inverse, 1.0 / rule["ridge"])
-        return
-    inverse = 1.0 / tally["ridge"][0]
-    state.inverse[:] = -0.0  # the sign that the kernel gives to these zeros
-    np.fill_diagonal(state.inverse, inverse)
-    if rule["twin"] and rule["style"] == WIDTH:
-        np.fill_diagonal(state.spread, inverse * (tally["noise_ridge"][0] * inverse))
 
 
 def settle(arrays: PolicyArrays) -> PolicyArrays:

@@ -59,21 +59,35 @@ def read_ridge(arrays: PolicyArrays) -> float:
     return ridge
 
 
-allow_in_compiled_code(view_belief, read_ridge)
+def write_blank_belief(arrays: PolicyArrays) -> None:
+    """Write the belief that has learned nothing, W = W̃ = λI and b = 0, into a block of zeros.
+
+    The bits are those of `refresh`, which inverts W: W is diagonal here, so each number of its
+    inverse is one division.
+    """
+    rule, counts, state = arrays.rules[0], arrays.tally[0], view_belief(arrays)
+    counts["ridge"] = rule["ridge"] * rule["lead"]
+    lead = rule["lead"] * rule["lead"] if rule["twin"] else rule["lead"]
+    counts["noise_ridge"] = rule["ridge"] * lead
+    counts["stale"] = 0
+    inverse = 1.0 / (rule["ridge"] if rule["filter"] else counts["ridge"])
+    if not rule["filter"]:
+        state.inverse[:] = -0.0  # the sign that `refresh` gives to these zeros
+    for i in range(rule["dim"]):
+        state.inverse[i, i] = inverse
+        if rule["twin"] and rule["style"] == WIDTH:
+            state.spread[i, i] = inverse * (counts["noise_ridge"] * inverse)
+
+
+allow_in_compiled_code(view_belief, read_ridge, write_blank_belief)
 
 
 @compiled
 def reset(arrays: PolicyArrays) -> None:
     """Drop everything that was learned: W = W̃ = λI, b = 0."""
-    reset_state(arrays, view_belief(arrays))
-
-
-@compiled
-def reset_state(arrays: PolicyArrays, state: State) -> None:
-    """Drop everything that was learned, given the views of the belief."""
     fill(arrays.block, 0.0)
     reset_counters(arrays)
-    refresh(arrays, state)
+    write_blank_belief(arrays)
 
 
 @compiled
@@ -100,10 +114,6 @@ def refresh(arrays: PolicyArrays, state: State) -> None:
     counts.ridge = ridge * rule.lead
     counts.noise_ridge = ridge * (rule.lead * rule.lead if rule.twin else rule.lead)
     counts.stale = 0
-    if rule.filter:  # the covariance is exact; only a reset calls this
-        for i in range(rule.dim):
-            state.inverse[i, i] = 1.0 / rule.ridge
-        return
     copy_matrix(state.gram, state.inverse)
     for i in range(rule.dim):
         state.inverse[i, i] += counts.ridge

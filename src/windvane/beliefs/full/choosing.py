@@ -17,7 +17,7 @@ from windvane.beliefs.full.belief import State
 from windvane.beliefs.full.block import (
     COMPARISON_TOLERANCE,
     read_ridge,
-    reset_state,
+    reset,
     solve,
     view_belief,
 )
@@ -286,8 +286,8 @@ def replay_filter(arrays: PolicyArrays, start: np.uint64) -> Floats:
     steps = view_matrix(z, count, count + 1, d)
     tally, block = np.zeros(1, TALLY), np.empty(arrays.block.size)
     replayed = PolicyArrays(arrays.rules, tally, block, past)
+    reset(replayed)
     views = view_belief(replayed)
-    reset_state(replayed, views)
     copy_vector(steps[count], views.theta)
     for age in range(count - 1, -1, -1):
         slot = (arrays.tally[0].seen - 1 - age) % past.shape[0]

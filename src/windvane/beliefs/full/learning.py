@@ -26,7 +26,7 @@ from windvane._numba.compilation import compiled
 from windvane._numba.instructions import view_matrix
 from windvane.beliefs import links
 from windvane.beliefs.full.belief import State
-from windvane.beliefs.full.block import ESTIMATE_TOLERANCE, refresh, reset_state, solve, view_belief
+from windvane.beliefs.full.block import ESTIMATE_TOLERANCE, refresh, reset, solve, view_belief
 from windvane.beliefs.full.layout import (
     DETECT,
     DETECT_SHIFT,
@@ -387,10 +387,8 @@ def update_belief(
         return RankOneStep(state.theta, state.theta, 1.0, 0.0, 1.0), False
     if memory == WINDOW:
         return update_window(arrays, state, x, reward, at)
-    if memory == DETECT:
-        return update_or_drop_sums(arrays, state, x, reward, at)
-    if memory == DETECT_SHIFT:
-        return update_or_drop_shifted(arrays, state, x, reward, at)
+    if memory in (DETECT, DETECT_SHIFT):
+        return update_or_drop_sums(arrays, state, x, reward)
     if memory == ONE_PASS:
         return update_in_one_pass(arrays, state, x, reward, at)
     if memory == DIRECTIONAL:
@@ -490,30 +488,18 @@ def forget_along(arrays: PolicyArrays, state: State, x: Floats) -> None:
 
 @compiled
 def update_or_drop_sums(
-    arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float
+    arrays: PolicyArrays, state: State, x: Floats, reward: float
 ) -> tuple[RankOneStep, bool]:
-    """Learn one observation after an alarm of `detect` has dropped all others, if one was raised.
+    """Learn one observation after an alarm has dropped all others, if one was raised.
 
     Return as `update_belief` does.
     """
-    return update_after_alarm(arrays, state, x, reward, update_cusum(arrays, state, x, reward))
-
-
-@compiled
-def update_or_drop_shifted(
-    arrays: PolicyArrays, state: State, x: Floats, reward: float, at: float
-) -> tuple[RankOneStep, bool]:
-    """Learn one observation as `update_or_drop_sums` does, with the alarm of `detect_shift`."""
-    return update_after_alarm(arrays, state, x, reward, update_shift(arrays, state, x, reward))
-
-
-@compiled
-def update_after_alarm(
-    arrays: PolicyArrays, state: State, x: Floats, reward: float, has_alarm: bool
-) -> tuple[RankOneStep, bool]:
-    """Drop all observations after an alarm, then learn one; return as `update_belief` does."""
+    if arrays.rules[0].memory == DETECT:
+        has_alarm = update_cusum(arrays, state, x, reward)
+    else:
+        has_alarm = update_shift(arrays, state, x, reward)
     if has_alarm:
-        reset_state(arrays, state)
+        reset(arrays)
         arrays.tally[0].alarms += 1
     step = add_observation(arrays, state, x, reward, 0.0, 1.0)
     store_observation(arrays, x, reward, 0.0)

@@ -17,7 +17,6 @@ from windvane.beliefs.full.belief import (
     read_belief,
     restore_counters,
     write_belief,
-    write_blank_belief,
 )
 from windvane.beliefs.full.layout import LARGEST, PolicyArrays
 from windvane.beliefs.policy_belief import PolicyBelief
@@ -49,6 +48,8 @@ class FullPolicyBelief(PolicyBelief[Floats, Floats, Floats]):
         self._bind_kernels()
 
     def clear(self) -> None:
+        from windvane.beliefs.full.block import write_blank_belief  # imported late: it loads numba
+
         rules, _, _, past = self.arrays
         size = layout.block_size(rules) + layout.pending_size(rules)
         self.arrays = PolicyArrays(rules, np.zeros(1, layout.TALLY), np.zeros(size), past)

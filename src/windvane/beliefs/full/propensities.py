@@ -277,24 +277,6 @@ def is_counted(rules: Records) -> bool:
 
 
 @compiled
-def compute_estimate_shares(rules: Records, means: Floats) -> Floats:
-    """Return the probability of each arm if the exploration needs the estimate alone, (K,)."""
-    leading = compute_grid_shares(means, np.zeros(means.size), 0.0, np.ones(1))
-    if rules[0].style == MEAN:
-        return leading
-    return compute_gap_shares(means, leading, rules[0].scale)
-
-
-@compiled
-def compute_level_shares(arrays: PolicyArrays, means: Floats, widths: Floats) -> Floats:
-    """Return the probability of each arm for a level that is fixed or on a grid, (K,)."""
-    scale = compute_scale(arrays)
-    if arrays.rules[0].law == POINT:
-        return compute_grid_shares(means + scale * widths, np.zeros(means.size), 0.0, np.ones(1))
-    return compute_grid_shares(means, widths, scale, compute_grid_weights(arrays.rules))
-
-
-@compiled
 def compute_exact_propensities(arrays: PolicyArrays, means: Floats, widths: Floats) -> Floats:
     """Return the propensities of arms with these means and widths, floor included, (K,).
 
@@ -302,12 +284,19 @@ def compute_exact_propensities(arrays: PolicyArrays, means: Floats, widths: Floa
     no exact propensities.
     """
     rule = arrays.rules[0]
+    no_widths, one_level = np.zeros(means.size), np.ones(1)
     if rule.style != WIDTH:
-        shares = compute_estimate_shares(arrays.rules, means)
+        shares = compute_grid_shares(means, no_widths, 0.0, one_level)
+        if rule.style != MEAN:
+            shares = compute_gap_shares(means, shares, rule.scale)
     elif rule.law == NORMAL or rule.law == HALF_NORMAL:
         shares = compute_envelope_shares(means, widths, compute_scale(arrays), rule.law)
+    elif rule.law == POINT:
+        scores = means + compute_scale(arrays) * widths
+        shares = compute_grid_shares(scores, no_widths, 0.0, one_level)
     else:
-        shares = compute_level_shares(arrays, means, widths)
+        weights = compute_grid_weights(arrays.rules)
+        shares = compute_grid_shares(means, widths, compute_scale(arrays), weights)
     return mix_evenly(shares, rule.mix)
 
 

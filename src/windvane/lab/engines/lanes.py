@@ -93,24 +93,6 @@ def multiply(matrix: Floats, vector: Floats, out: Floats) -> None:
 
 
 @compiled
-def multiply_two(
-    matrix: Floats, first: Floats, second: Floats, first_out: Floats, second_out: Floats
-) -> None:
-    """Write matrix·first and matrix·second to two outputs, in one pass over the matrix."""
-    for i in range(first.shape[0]):
-        row, own1, own2 = matrix[i], load(first, i), load(second, i)
-        total1, total2 = repeat(0.0), repeat(0.0)
-        for j in range(i):
-            entry = load(row, j)
-            total1 = total1 + entry * load(first, j)
-            total2 = total2 + entry * load(second, j)
-            store(first_out, j, load(first_out, j) + entry * own1)
-            store(second_out, j, load(second_out, j) + entry * own2)
-        store(first_out, i, total1 + load(row, i) * own1)
-        store(second_out, i, total2 + load(row, i) * own2)
-
-
-@compiled
 def add_square(matrix: Floats, fade: float, weight: Floats, vector: Floats) -> None:
     """M ← fade·M + weight·vvᵀ, for a number and lanes."""
     for i in range(vector.shape[0]):
@@ -585,7 +567,8 @@ def follow(belief: LaneBelief, fade: float, has_widths: bool) -> None:
     share = 1.0 / (fade + sum_products(x, p))
     if has_widths:
         multiply(spread, x, q)
-        multiply_two(inverse, p, q, vectors[SECOND_IMAGE], cross)
+        multiply(inverse, p, vectors[SECOND_IMAGE])
+        multiply(inverse, q, cross)
         multiply(spread, p, vectors[SCRATCH])
         for i in range(x.shape[0]):
             store(cross, i, load(cross, i) + load(vectors[SCRATCH], i))

@@ -1,14 +1,8 @@
 """Policies of your own: any object that chooses and learns, played in Python on the same draws.
 
-| object                    | what it must have                                                   |
-|---------------------------|---------------------------------------------------------------------|
-| a policy                  | `choose(arms, round)`, which returns the index of an arm, and       |
-|                           | `learn`, which takes `reward` and any of `index`, `features` and    |
-|                           | `round` by name                                                     |
-| `wv.Policy`, `wv.Learner` | nothing more; the same holds for all other policies of Windvane     |
-| a regressor               | `partial_fit(X, y)` and `predict(X)`, as those of scikit-learn      |
-
-It is given as a class or a factory, which may take any of `dim`, `arms`, `horizon` and `seed` by
+A policy has `choose(arms, round)` and `learn`, which takes `reward` and any of `index`, `features`
+and `round` by name; or it is one of Windvane, or a regressor as those of scikit-learn. It
+is given as a class or a factory, which may take any of `dim`, `arms`, `horizon` and `seed` by
 name, or as an instance, of which every replication plays a copy.
 """
 

@@ -237,14 +237,14 @@ def make_player(
         problem = (problem or describe_problem(world))._replace(link=link)
         if row.search and "link" in policy:
             raise SettingError(f"simulate: {name} has no link, got {policy['link']!r}")
+        exploration = names.EXPLORATION_TUNINGS[row.exploration](row, problem)
         if row.search:
-            exploration = names.tune_exploration(row, problem)
             adaptation = names.tune_adaptation(row, problem)
             memory = adaptation.memories[-1]
             return Player(name, memory, exploration, ridge, floor, adaptation=adaptation)
         if row.only_in_lab:
             return _make_own_player(name, describe_master(problem, ridge), floor, world)
-        pair = names.tune_memory(row, problem), names.tune_exploration(row, problem)
+        pair = names.MEMORY_TUNINGS[row.memory](row, problem), exploration
         floor = floor or names.tune_floor(row, problem)
     if fitted := pair[0].link:  # the memory has the link, and a linear policy plays
         link = ""

@@ -382,21 +382,19 @@ def format_text(frame: pl.DataFrame) -> str:
 
 def _format_html(frame: pl.DataFrame) -> str:
     """Return a frame as an HTML table, with the same numbers as `format_text`."""
-    align = {name: "left" if kind == pl.String else "right" for name, kind in frame.schema.items()}
-    heads = "".join(_format_html_cell("th", align[name], name) for name in frame.columns)
-    rows = "".join(
-        f"<tr>{''.join(_format_html_cell('td', align[name], row[name]) for name in row)}</tr>"
-        for row in _round_rows(frame)
-    )
+    look = "padding:2px 8px;white-space:nowrap"
+    sides = ["left" if kind == pl.String else "right" for kind in frame.dtypes]
+
+    def format_row(tag: str, cells: Sequence[str]) -> str:
+        pairs = zip(sides, map(html.escape, cells), strict=True)
+        texts = [f'<{tag} style="text-align:{side};{look}">{cell}</{tag}>' for side, cell in pairs]
+        return f"<tr>{''.join(texts)}</tr>"
+
+    rows = "".join(format_row("td", row) for row in _list_cells(frame))
     return (
         '<div style="overflow-x:auto;margin:0.5em 0"><table class="dataframe">'
-        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+        f"<thead>{format_row('th', frame.columns)}</thead><tbody>{rows}</tbody></table></div>"
     )
-
-
-def _format_html_cell(tag: str, align: str, cell: Cell) -> str:
-    style = f"text-align:{align};padding:2px 8px;white-space:nowrap"
-    return f'<{tag} style="{style}">{html.escape(format_cell(cell))}</{tag}>'
 
 
 def _round_rows(frame: pl.DataFrame) -> list[dict[str, Cell]]:

@@ -11,20 +11,8 @@ world(10, 20, 10000, abrupt([4000], flip=0.6), fresh(), gaussian(0.15), start=1.
 >>> draw.theta.shape, draw.picks.shape, round(draw.theta_norm, 12)
 ((2, 10), (10000, 20), 1.0)
 
-A world may be a table of a TOML file; only the first three keys are required:
-
-| key       | value                                                                              |
-|-----------|------------------------------------------------------------------------------------|
-| `dim`     | d, a whole number                                                                  |
-| `arms`    | K, a whole number                                                                  |
-| `horizon` | T, a whole number                                                                  |
-| `drift`   | `"stationary()"`, `"abrupt([4000], flip=0.6)"`, `"rotation(3.14)"`, `"walk(4.0)"`, |
-|           | `"periodic(2000)"`                                                                 |
-| `actions` | `"fresh()"`, `"fixed()"`, `"fixed([[1, 0], [0, 1]])"`, `"ball()"`, `"ball(2.0)"`,  |
-|           | `"routes(4, 4)"`; a ball and routes have no list of arms, and only theory uses K   |
-| `reward`  | `"gaussian(0.15)"`, `"bounded(1.0)"`, `"bernoulli()"`, `"bernoulli('clip')"`,      |
-|           | `"bernoulli('logistic')"`, `"poisson()"`                                           |
-| `start`   | the first θ, or its norm if its direction is drawn; 1.0 by default                 |
+A world may be a table of a TOML file, with the keys of KEYS. A ball and routes have no list of
+arms, and only theory uses the number K of arms.
 """
 
 import math
@@ -188,7 +176,7 @@ def spawn(root: np.random.SeedSequence, place: int) -> Generator:
 
 
 def from_table(table: Mapping[str, object]) -> World:
-    """Make the world of a table with the keys above; the texts are parsed, never executed.
+    """Make the world of a table with the keys of KEYS; texts are parsed, never executed.
 
     >>> from windvane.lab.worlds import from_table
     >>> from_table({"dim": 3, "arms": 5, "horizon": 100, "drift": "walk(2.0)"})
