@@ -119,7 +119,7 @@ def test_every_upper_bound_lies_above_the_score(sign: float) -> None:
     policy = wv.Policy(DIM, wv.keep(), wv.optimism(1.0), seed=0)
     policy.learn_many(unit_rows(random, 8, DIM), random.random(8))
     arms, state = sets.finite(rows), view_belief(policy._belief.arrays)
-    bounds = finite_arms.Bounds(arms, state, finite_arms.Band(sign, sign, 0.0))
+    bounds = finite_arms.Bounds(arms, policy._belief.arrays, state, sign)
     scores = rows @ policy.theta + sign * policy.widths(rows)
     scores /= bounds.scale * arms.unit
     theta = (policy.theta / bounds.scale).astype(np.float32)

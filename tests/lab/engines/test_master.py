@@ -34,8 +34,10 @@ def play_naively(
     chosen, failures, t = [], [], 0
     order = 0
     while t < len(arms):
-        first, schedule, has_failed = t, [], False
-        values, earned = [], []
+        first, has_failed = t, False
+        schedule: list[tuple[int, int, list[tuple[Floats, float]]]] = []
+        values: list[float] = []
+        earned: list[float] = []
         while t < min(first + 2**order, len(arms)) and not has_failed:
             place = t - first
             for m in range(order, -1, -1):
