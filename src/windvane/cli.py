@@ -64,7 +64,8 @@ def policies(as_json: AsJson = False) -> None:
                 "exploration": name.exploration,
                 "regret bound": name.bound or None,
                 "randomised": not EXPLORATIONS[name.exploration].deterministic
-                or name.search in ("bandits", "warm"),
+                or name.search in ("bandits", "warm")
+                or name.only_in_lab,
                 "oracle-efficient": EXPLORATIONS[name.exploration].by_oracle,
                 "any link": name.has_link,
             }
@@ -77,6 +78,8 @@ def policies(as_json: AsJson = False) -> None:
 def _describe_memory(name: "Name") -> str:
     if name.single:
         return f"{name.memory} (one Gram matrix)"
+    if name.only_in_lab:
+        return f"{name.memory}, on many scales (lab only)"
     if name.predictive:
         return f"{name.memory} (predictive sampling)"
     search = {
