@@ -4,8 +4,6 @@ from .studies.coverage import Coverage as Coverage
 from .studies.coverage import coverage as coverage
 from .studies.leaderboard import Leaderboard as Leaderboard
 from .studies.leaderboard import leaderboard as leaderboard
-from .studies.learner_coverage import LearnerCoverage as LearnerCoverage
-from .studies.learner_coverage import learner_coverage as learner_coverage
 from .studies.plan import Plan as Plan
 from .studies.plan import make_plan as make_plan
 from .studies.plan import read_plan as read_plan

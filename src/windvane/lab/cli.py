@@ -166,14 +166,8 @@ def leaderboard(
 
 
 def coverage(
-    replications: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of replications; default: 200, or 5 with --learners."),
-    ] = None,
-    horizon: Annotated[
-        int | None,
-        typer.Option(min=100, help="Decisions in a log; default: 5000, or 3000 with --learners."),
-    ] = None,
+    replications: Annotated[int, typer.Option(min=1, help="Number of replications.")] = 200,
+    horizon: Annotated[int, typer.Option(min=100, help="Decisions in a log.")] = 5000,
     dim: Dim = 5,
     arms: Arms = 5,
     drift: Annotated[
@@ -191,23 +185,11 @@ def coverage(
     seed: Seed = 1,
     out: Out = Path("out/coverage"),
     as_json: AsJson = False,
-    learners: Annotated[
-        bool,
-        typer.Option(
-            "--learners",
-            help="Instead, compare what evaluations say about learners with what they earn live; "
-            "takes --replications, --horizon, --seed, --out and --json.",
-        ),
-    ] = False,
 ) -> None:
     """Test the intervals of off-policy estimators. Count how often they contain the truth."""
     from windvane import lab
 
-    if learners:
-        played = (replications or 5, horizon or 3000)
-        _play(lab.learner_coverage, *played, out=out, as_json=as_json, seed=seed)
-        return
-    settings = (replications or 200, horizon or 5000, dim, arms, drift)
+    settings = (replications, horizon, dim, arms, drift)
     options = {"actions": actions, "policy": policy, "floor": floor, "looks": looks}
     _play(lab.coverage, *settings, out=out, as_json=as_json, **options, alpha=alpha, seed=seed)
 

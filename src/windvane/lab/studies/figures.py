@@ -263,31 +263,6 @@ def draw_coverage(summary: pl.DataFrame, alpha: float) -> Figure:
     return figure
 
 
-def draw_learner_coverage(estimates: pl.DataFrame) -> Figure:
-    """Draw the value of every learner in every log against what it earns live, by world."""
-    worlds = estimates["world"].unique(maintain_order=True).to_list()
-    loggers = estimates["logger"].unique(maintain_order=True).to_list()
-    styles = shared.assign_styles(loggers)
-    numbers = [*estimates["truth"], *estimates["value"]]
-    ends = [min(numbers), max(numbers)]
-    figure = Figure((1.2 + 2.3 * len(worlds), 3.0), DPI, layout="constrained")
-    panels = figure.subplots(1, len(worlds), sharex=True, sharey=True, squeeze=False)[0]
-    for axes, world in zip(panels, worlds, strict=True):
-        axes.plot(ends, ends, color=LINE_COLOUR, lw=0.9, ls=(0, (4, 2)), zorder=1)
-        for logger in loggers:
-            rows = estimates.filter((pl.col("world") == world) & (pl.col("logger") == logger))
-            look = {"color": styles[logger].colour, "marker": styles[logger].marker, "ls": ""}
-            axes.plot(rows["truth"], rows["value"], ms=3.5, alpha=0.6, label=logger, **look)
-        axes.set_title(world, **LABEL_LOOK, loc="left")
-        shared.draw_frame(axes)
-        axes.set_xlabel("earned live", **LABEL_LOOK)
-    panels[0].set_ylabel("value from the log", **LABEL_LOOK)
-    handles, _ = panels[0].get_legend_handles_labels()
-    shared.add_legend(figure, len(loggers), SMALL_POINTS, handles=handles)
-    shared.freeze_layout(figure)
-    return figure
-
-
 def is_valid(row: dict[str, float], alpha: float) -> bool:
     """Whether the share at every look is not clearly below 1 − α."""
     return row["every look"] + ERRORS * row["standard error"] >= 1 - alpha

@@ -258,7 +258,7 @@ def load(folder: str | PathLike[str]) -> StudyResult:
     from windvane import lab  # imported late: every study imports this module
 
     path = Path(folder)
-    kinds = (lab.Simulation, lab.Tuning, lab.Leaderboard, lab.Coverage, lab.LearnerCoverage)
+    kinds = (lab.Simulation, lab.Tuning, lab.Leaderboard, lab.Coverage)
     studies: dict[str, type[StudyResult]] = {each.file: each for each in kinds}
     try:
         for file, study in studies.items():

@@ -1,4 +1,4 @@
-"""Learner coverage: what evaluations say about learners, against what the learners earn live.
+"""What evaluations say about learners, against what the learners earn live.
 
 In each world a logger decides and its log is evaluated: a shadow of every learner follows the log.
 The truth is what the same learner earns if it decides itself in the same world, the mean over
@@ -10,16 +10,24 @@ The worlds offer four actions to four kinds of visitors, who have one favourite 
 `still` nothing changes, in `abrupt` all tastes are dealt out again half-way, and in `slow` they
 move from the first to the last decision. In `fashion` all visitors have the same favourite, which
 is dealt out again every 100 decisions: there a half-life of 15 minutes is better than the default.
+
+The table has one row for each world and logger and one for all: the mean distances of the value
+from what the shadow earns exactly and from what the learner earns live, rank correlation (of values
+and what is earned live, a mean over logs), verdicts (how often a learner was called better or worse
+than the default one), false verdicts (the share of them with the wrong sign), recommended (how
+often another learner than the default one was), reward of following (how much more than the
+default learner the recommended one earns live, a mean over logs) and its standard error.
+
+    python -m benchmarks.learner_evaluation --logs 1 --runs 3 --seed 2101
 """
 
+import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import polars as pl
 
-from windvane import validation
+from windvane._terminal.tables import format_table
 from windvane.errors import SettingError
 from windvane.evaluation import log_batch
 from windvane.evaluation.evaluator import evaluate
@@ -31,12 +39,8 @@ from windvane.evaluation.learners.candidates import (
 from windvane.evaluation.learners.feature_blocks import split_blocks
 from windvane.evaluation.learners.shadow import make_shadow, open_candidate
 from windvane.evaluation.log_batch import BadRow, DecisionFeatures, LogBatch
-from windvane.lab.experiments import Report, make_counter, open_report
-from windvane.lab.studies.result import StudyResult, count_noun, standard_error
+from windvane.lab.studies.result import standard_error
 from windvane.types import Floats, Places
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 WORLDS = ("still", "abrupt", "slow", "fashion")
 LOGGERS = {"uniform": 1.0, "20 % exploration": 0.2, "2 % exploration": 0.02}  # how much it explores
@@ -64,83 +68,28 @@ FASHION_ROWS = 100  # for which a fashion lasts
 ALPHA = 0.05  # over all learners of one log
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class LearnerCoverage(StudyResult):
-    """The result of `learner_coverage`.
-
-    `summary` has one row for each world and logger and one for all: the mean distances of the value
-    from what the shadow earns exactly and from what the learner earns live, rank correlation (of
-    values and what is earned live, a mean over logs), verdicts (how often a learner was called
-    better or worse than the default one), false verdicts (the share of them with the wrong sign),
-    recommended (how often another learner than the default one was), reward of following (how much
-    more than the default learner the recommended one earns live, a mean over logs) and its standard
-    error. `estimates` has one row for each log and learner.
-    """
-
-    logs: int  # of each world and logger
-    runs: int  # live, of each world and learner
-    horizon: int
-    seed: int
-    estimates: pl.DataFrame
-    summary: pl.DataFrame
-
-    file = "learner_coverage.json"
-    picture = "learner_coverage"
-    keys: ClassVar = {"summary": "results"}
-    long_frames = ("estimates",)
-
-    def describe(self) -> str:
-        learners = count_noun(self.estimates["learner"].n_unique(), "learner")
-        return f"{count_noun(len(self.summary) - 1, 'cell')}, {learners}, seed {self.seed}"
-
-    def figure(self) -> "Figure":
-        """Draw values against truths, one panel a world."""
-        from windvane.lab.studies.figures import draw_learner_coverage
-
-        return draw_learner_coverage(self.estimates)
-
-
-def learner_coverage(
-    logs: int = 5,
-    horizon: int = 3000,
-    runs: int = 5,
-    learners: Sequence[str] = LEARNERS,
-    *,
-    seed: int = 1,
-    progress: bool | Report = False,
-) -> LearnerCoverage:
+def compare_with_live(
+    logs: int, horizon: int, runs: int, learners: Sequence[str] = LEARNERS, seed: int = 1
+) -> pl.DataFrame:
     """Compare what evaluations say about learners with what the learners earn live.
 
     There are `logs` logs of each world and logger, with `horizon` decisions each. A learner plays
     `runs` times live in each world. All learners are compared with the first one.
     """
-    logs, runs = (validation.whole("coverage", "replications", each) for each in (logs, runs))
-    horizon = validation.whole("coverage", "horizon", horizon, least=100)
-    seed = validation.whole("coverage", "seed", seed, least=0)
-    if len(learners) < 2:
-        raise SettingError("coverage: at least two learners must be given")
     rows: list[dict[str, object]] = []
-    with open_report(progress) as report:
-        for place, world in enumerate(WORLDS):
-            means = draw_means(world, horizon, np.random.default_rng([seed, place]))
-            total = len(learners) * runs + logs * len(LOGGERS)
-            count = make_counter({world: total}, report, "runs")
-            truth = {}
-            for text in learners:
-                live = []
-                for run in range(runs):
-                    live.append(play_live(text, means, seed=[seed, place, 1, run]).value)
-                    count(world, 1)
-                truth[text] = float(np.mean(live))
-            for number, (logger, share) in enumerate(LOGGERS.items()):
-                for k in range(logs):
-                    start = [seed, place, 2 + number, k]
-                    log = play_live(f"explorationPercentage={share}", means, start)
-                    cell = {"world": world, "logger": logger, "log": len(rows) // len(learners)}
-                    rows += judge_log(log, learners, truth, cell)
-                    count(world, 1)
-    estimates = pl.DataFrame(rows, infer_schema_length=None)
-    return LearnerCoverage(logs, runs, horizon, seed, estimates, summarize(estimates))
+    for place, world in enumerate(WORLDS):
+        means = draw_means(world, horizon, np.random.default_rng([seed, place]))
+        truth = {}
+        for text in learners:
+            live = [play_live(text, means, [seed, place, 1, run]).value for run in range(runs)]
+            truth[text] = float(np.mean(live))
+        for number, (logger, share) in enumerate(LOGGERS.items()):
+            for k in range(logs):
+                start = [seed, place, 2 + number, k]
+                log = play_live(f"explorationPercentage={share}", means, start)
+                cell = {"world": world, "logger": logger, "log": len(rows) // len(learners)}
+                rows += judge_log(log, learners, truth, cell)
+    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def draw_means(world: str, horizon: int, rng: np.random.Generator) -> Floats:
@@ -189,7 +138,7 @@ def read_learner(text: str) -> LearnerCandidate | PolicyCandidate:
     """Read a candidate that learns."""
     candidate = read_candidate(text)
     if not isinstance(candidate, LearnerCandidate | PolicyCandidate):
-        raise SettingError(f"coverage: {text} does not learn")
+        raise SettingError(f"{text} does not learn")
     return candidate
 
 
@@ -321,3 +270,18 @@ def _summarize(part: pl.DataFrame) -> dict[str, float | int | None]:
         "reward of following": float(np.mean(followed)),
         "standard error": standard_error(np.array(followed)),
     }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--logs", type=int, default=5, help="of each world and logger")
+    parser.add_argument("--horizon", type=int, default=3000, help="decisions in a log")
+    parser.add_argument("--runs", type=int, default=5, help="live, of each world and learner")
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    estimates = compare_with_live(chosen.logs, chosen.horizon, chosen.runs, seed=chosen.seed)
+    print(format_table(summarize(estimates).to_dicts()))
+
+
+if __name__ == "__main__":
+    main()

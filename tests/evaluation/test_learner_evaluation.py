@@ -1,59 +1,38 @@
 """The study of learners: live plays, the logs of loggers, and what is counted as false."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
 
-from windvane import lab
-from windvane.errors import SettingError
-from windvane.lab import cli
-from windvane.lab.studies.learner_coverage import (
+from benchmarks.learner_evaluation import (
     ACTIONS,
     FASHION_ROWS,
     KINDS,
     WORLDS,
+    compare_with_live,
     draw_means,
     play_live,
     summarize,
     value_shadows,
 )
+from windvane.errors import SettingError
 
 LEARNERS = ("learner", "halfLife=1 hour", "halfLife=15 minutes crossings=none")
 
 
-@pytest.fixture(scope="module")
-def result() -> lab.LearnerCoverage:
-    return lab.learner_coverage(logs=1, horizon=300, runs=2, learners=LEARNERS, seed=3)
-
-
-def test_every_learner_is_judged_on_every_log(result: lab.LearnerCoverage) -> None:
-    assert len(result.estimates) == 4 * 3 * len(LEARNERS)
-    assert result.estimates["log"].n_unique() == 12
-    assert len(result.summary) == 12 + 1
-    truths = result.estimates.group_by("world", "learner").agg(pl.col("truth").n_unique())
-    assert set(truths["truth"]) == {1}  # whoever logged
+def test_every_learner_is_judged_on_every_log() -> None:
+    estimates = compare_with_live(1, 300, 2, LEARNERS, seed=3)
+    assert len(estimates) == 4 * 3 * len(LEARNERS)
+    assert estimates["log"].n_unique() == 12
+    summary = summarize(estimates)
+    assert len(summary) == 12 + 1
+    truths = estimates.group_by("world", "learner").agg(pl.col("truth").n_unique())
+    assert set(truths["truth"]) == {1}  # the same for every logger
     for name, of in (("error to shadow", "shadow"), ("error to live", "truth")):
-        errors = np.abs(result.estimates["value"] - result.estimates[of])
-        assert result.summary[name][-1] == pytest.approx(errors.mean())
+        errors = np.abs(estimates["value"] - estimates[of])
+        assert summary[name][-1] == pytest.approx(errors.mean())
         assert errors.max() < 0.3
-    assert result.estimates.select(pl.col("shadow").is_between("low", "high").all()).item()
-
-
-def test_the_same_seed_gives_the_same_numbers_and_they_are_read_back(
-    result: lab.LearnerCoverage, tmp_path: Path
-) -> None:
-    result.save(tmp_path)
-    assert lab.load(tmp_path) == result
-    assert (tmp_path / "learner_coverage.png").is_file()
-    seen: list[tuple[str, int]] = []
-    again = lab.learner_coverage(
-        *(1, 300, 2, LEARNERS), seed=3, progress=lambda each: seen.append((each.task, each.done))
-    )
-    assert again == result
-    assert [task for task, done in seen if done == 2 * len(LEARNERS) + 3] == [*WORLDS]
+    assert estimates.select(pl.col("shadow").is_between("low", "high").all()).item()
 
 
 def test_worlds_change_as_they_are_named() -> None:
@@ -127,20 +106,3 @@ def test_a_verdict_with_the_wrong_sign_is_false_and_following_it_costs() -> None
     assert total["standard error"] == pytest.approx(0.05)
     assert total["error to live"] == pytest.approx((0.2 + 0.3) / 6)
     assert total["error to shadow"] == pytest.approx((0.1 + 0.2 + 0.1 + 0.1) / 6)
-
-
-def test_the_command_plays_the_study_and_writes_its_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("windvane.lab.learner_coverage", play_small)
-    cli.coverage(1, 200, learners=True, seed=2, out=tmp_path, as_json=True)
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["horizon"] == 200
-    assert printed["results"][-1]["world"] == "all"
-    assert (tmp_path / "estimates.parquet").is_file()
-
-
-def play_small(logs: int, horizon: int, **options: object) -> lab.LearnerCoverage:
-    from windvane.lab.studies.learner_coverage import learner_coverage
-
-    return learner_coverage(logs, horizon, 1, LEARNERS[:2], **options)  # type: ignore[arg-type]
