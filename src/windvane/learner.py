@@ -6,6 +6,7 @@ The service is this object with a durable log.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -49,7 +50,7 @@ from windvane.features.slots import (
     append_features,
     describe_slot,
     list_allowed,
-    pack_slot,
+    pack_slots,
     read_slots,
 )
 from windvane.persistence import Persistent, locked
@@ -271,13 +272,12 @@ class Learner(Persistent):
         """
         contexts = read_context(context)
         ids, offered, features = read_offer(check_list("actions", actions))
-        find_places(ids, ())
         page = read_slots(slots, ids)
         when = time.time() if at is None else validation.real("rank_slots", "at", at)
         rankings = self.rank_slots_packed(contexts, offered, page, when, self.round)
         round_ = self.round
         self.round += 1
-        self._open.update((round_, index) for index in range(len(page)))
+        self._open.update(zip(repeat(round_), range(len(page))))
         is_single = len(page) == 1 and not page[0].features
         return [
             _make_decision(
@@ -337,11 +337,10 @@ class Learner(Persistent):
             spread[:, list_places(places)] = ranking[1:]
             return [SlotRanking(places[ranking.chosen], spread[0], lesson, *spread[1:])]
         packed = pack_context(context, self.parsed_crossings)
-        packed_slots = [pack_slot(slot, index) for index, slot in enumerate(slots)]
-        page_context = append_features(packed, *packed_slots)
-        sides = join_packed(page_context, actions, self.parsed_crossings, self.array_size)
-        counts = [packed.feature_count, *(slot.feature_count for slot in packed_slots)]
-        starts = np.cumsum(counts)
+        packed_slots, all_slots, ends = pack_slots(slots)
+        whole = append_features(packed, all_slots)
+        sides = join_packed(whole, actions, self.parsed_crossings, self.array_size)
+        starts = packed.feature_count + ends
         clock = self.clock_of(round_, at)
         allowed = list_allowed(slots, count)
         page = self.bank.rank_page(sides, starts, allowed, clock, self.key, round_)

@@ -6,7 +6,7 @@ so that it is a single decision.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import NamedTuple
 
 import msgspec
@@ -19,9 +19,10 @@ from windvane.features.request_reader import (
     Features,
     check_list,
     find_places,
+    list_places,
     read_offered_action,
 )
-from windvane.types import Booleans
+from windvane.types import Booleans, Places
 
 NAMESPACE = "slot"
 
@@ -36,16 +37,19 @@ class Slot(NamedTuple):
 
 def read_slots(slots: Sequence[str | Features], ids: list[str]) -> list[Slot]:
     """Read slots, which are ids or objects with an id, `exclude` and features."""
-    read = [_read_slot(slot, ids) for slot in check_list("slots", slots)]
+    everything = find_places(ids, ())
+    read = [
+        Slot(slot, (), everything) if type(slot) is str else _read_slot(slot, ids)
+        for slot in check_list("slots", slots)
+    ]
     if not read:
         raise ArmsError("rank_slots: there must be at least one slot")
-    names = set[str]()
-    for slot in read:
-        if slot.id in names:
-            raise ArmsError(
-                f"rank_slots: the ids of slots must be distinct, got {shorten(slot.id)} twice"
-            )
-        names.add(slot.id)
+    names = [slot.id for slot in read]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ArmsError(
+            f"rank_slots: the ids of slots must be distinct, got {shorten(twice)} twice"
+        )
     if len(read) > len(ids):
         raise ArmsError(
             f"rank_slots: there must be an action for each slot, "
@@ -63,11 +67,13 @@ def _read_slot(slot: str | Features, ids: list[str]) -> Slot:
     id_, (features,) = read_offered_action(slot)
     exclude = features.get("exclude", ())
     named = {name: value for name, value in features.items() if name != "exclude"}
-    return Slot(id_, [named] if named else [], find_places(ids, exclude))  # type: ignore[arg-type]
+    return Slot(id_, [named] if named else (), find_places(ids, exclude))  # type: ignore[arg-type]
 
 
 def describe_slot(slot: Slot, index: int) -> dict[str, object]:
     """The object that a slot adds to the context; an object inside the features is flattened."""
+    if not slot.features:
+        return {NAMESPACE: {"id": slot.id, "index": str(index)}}
     named: dict[str, object] = {}
     for features in slot.features:
         for name, value in features.items():
@@ -79,13 +85,38 @@ def describe_slot(slot: Slot, index: int) -> dict[str, object]:
     return {NAMESPACE: {**named, "id": slot.id, "index": str(index)}}
 
 
-def pack_slot(slot: Slot, index: int) -> PackedFeatures:
+class PackedSlots(NamedTuple):
+    """What the slots of a page add to the context."""
+
+    single: list[PackedFeatures]  # of each slot alone
+    all: PackedFeatures  # of one slot after the other
+    ends: Places  # (S + 1,) 0, and where the features of each slot end in `all`
+
+
+def pack_slots(slots: Sequence[Slot]) -> PackedSlots:
+    """Pack what slots add to the context; slots without features come from a cache."""
+    if not any(slot.features for slot in slots):
+        return _pack_plain_slots(tuple([slot.id for slot in slots]))
+    return _join_slots([_pack_slot(slot, index) for index, slot in enumerate(slots)])
+
+
+@lru_cache(maxsize=256)
+def _pack_plain_slots(ids: tuple[str, ...]) -> PackedSlots:
+    return _join_slots([_pack_slot(Slot(id_, (), ()), index) for index, id_ in enumerate(ids)])
+
+
+def _pack_slot(slot: Slot, index: int) -> PackedFeatures:
     """Pack what a slot adds to the context; slots that came before are found in a cache."""
     described = describe_slot(slot, index)
     try:
         return _pack_described(_encode(described))
     except (OverflowError, UnicodeEncodeError, TypeError, RecursionError):
         return pack_features(FeatureList(f"slot {slot.id}", [described]))
+
+
+def _join_slots(single: list[PackedFeatures]) -> PackedSlots:
+    ends = np.cumsum([0, *(slot.feature_count for slot in single)])
+    return PackedSlots(single, reduce(append_features, single), ends)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -98,24 +129,25 @@ def _pack_described(encoded: bytes) -> PackedFeatures:
     return pack_features(FeatureList(f"slot {described[NAMESPACE]['id']}", [described]))
 
 
-def append_features(context: PackedFeatures, *slots: PackedFeatures) -> PackedFeatures:
-    """The features of a context, and then those of slots."""
-    sides = context, *slots
+def append_features(context: PackedFeatures, slot: PackedFeatures) -> PackedFeatures:
+    """The features of a context, and then those of a slot."""
     return PackedFeatures(
-        b"".join([side.hashes for side in sides]),
-        b"".join([side.numbers for side in sides]),
-        b"".join([side.sizes for side in sides]),
-        b"".join([side.labels for side in sides]),
-        b"".join([side.namespaces for side in sides]),
-        b"".join([side.kinds for side in sides]),
-        b"".join([side.plain_numbers for side in sides]),
-        sum(side.feature_count for side in sides),
+        context.hashes + slot.hashes,
+        context.numbers + slot.numbers,
+        context.sizes + slot.sizes,
+        context.labels + slot.labels,
+        context.namespaces + slot.namespaces,
+        context.kinds + slot.kinds,
+        context.plain_numbers + slot.plain_numbers,
+        context.feature_count + slot.feature_count,
     )
 
 
 def list_allowed(slots: Sequence[Slot], count: int) -> Booleans:
     """Which of all actions each slot may show, (S, K)."""
-    allowed = np.zeros((len(slots), count), np.bool_)
+    allowed = np.ones((len(slots), count), np.bool_)
     for row, slot in zip(allowed, slots, strict=True):
-        row[slot.places] = True
+        if len(slot.places) < count:
+            row[:] = False
+            row[list_places(slot.places)] = True
     return allowed

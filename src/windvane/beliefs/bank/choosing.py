@@ -369,6 +369,14 @@ def predict_actions(
 
     `leader_sums` is `copy_columns` of this belief. A crossing whose value is 0 adds 0.
     """
+    return sum_entries(parts, *weigh_actions(rules, bank, leader_sums, belief, at, parts))
+
+
+@compiled_in_order
+def weigh_actions(
+    rules: BankRules, bank: Bank, leader_sums: Floats, belief: int, at: float, parts: Parts
+) -> tuple[Crossed, Places, Places, Entries]:
+    """Weigh all entries of the actions of a request; `sum_entries` explains what is returned."""
     fades = np.empty(rules.starts[belief + 1] - rules.starts[belief])
     for s in range(fades.size):
         fades[s] = compute_fade(rules, bank, rules.starts[belief] + s, at)
@@ -391,7 +399,7 @@ def predict_actions(
     own = weigh_parts_of_actions(
         bank, leader_sums, fades, parts, crossed, chosen, numbers, action_numbers
     )
-    return sum_entries(parts, crossed, numbers, rows, own)
+    return crossed, numbers, rows, own
 
 
 @compiled_in_order
@@ -400,7 +408,8 @@ def sum_entries(
 ) -> tuple[Floats, Floats]:
     """Sum what entries add to the mean and to the variance of every action, (K,) each.
 
-    `rows` has the row of each part of actions, or 0 if its value is 0.
+    `numbers` has the list of `crossed` for each row of entries but the first one, `rows` the row of
+    each part of actions, or 0 if its value is 0.
     """
     mean, variance = 0.0, 0.0
     for i in range(crossed.counts[0]):

@@ -18,6 +18,7 @@ if that slot can have another action instead, by an augmenting path. If each of 
 actions or more, every action is a candidate (Hall's theorem).
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -25,9 +26,15 @@ import numpy as np
 from windvane import _random
 from windvane._numba.compilation import compiled, compiled_in_order
 from windvane._random import FIRST_FREE_PLACE
-from windvane.beliefs.bank.choosing import balance_noise, choose_among, predict_by
+from windvane.beliefs.bank.choosing import balance_noise, choose_among, predict_by, weigh_actions
 from windvane.beliefs.bank.dense import DenseBeliefs
-from windvane.beliefs.bank.feature_parts import PackedSides, Scales, make_parts
+from windvane.beliefs.bank.feature_parts import (
+    PackedSides,
+    Parts,
+    Scales,
+    has_left_out_crossings,
+    make_parts,
+)
 from windvane.beliefs.bank.layout import MEAN_REWARD, Bank, BankRules, compute_noise
 from windvane.beliefs.diagonal.weight_table import ABSENT
 from windvane.types import Booleans, Floats, Places
@@ -166,6 +173,126 @@ def pick_slot(sides: PackedSides, starts: Places, slot: int) -> PackedSides:
     )
 
 
+@compiled_in_order
+def find_slot_parts(sides: PackedSides, starts: Places) -> Places:
+    """Return where the parts of the context end, and those of each slot, (S + 1,)."""
+    ends, feature, number, part = np.empty(starts.size, np.int64), 0, 0, 0
+    for slot in range(starts.size):
+        for _ in range(feature, starts[slot]):
+            size = sides.sizes[feature]
+            part += size
+            part += size == 1 and sides.numbers[number] != np.inf  # its bin
+            number += size
+            feature += 1
+        ends[slot] = part
+    return ends
+
+
+@compiled_in_order
+def pick_slot_parts(parts: Parts, ends: Places, slot: int, square: float) -> Parts:
+    """Return the parts of one slot from those of a page; `square` is of `measure_slot`."""
+    first, last, end = ends[slot], ends[slot + 1], ends[ends.size - 1]
+    size = ends[0] + last - first
+    places = np.empty(size + parts.keys.size - end, np.int64)
+    for i in range(places.size):
+        if i < size:
+            places[i] = i if i < ends[0] else first + i - ends[0]
+        else:
+            places[i] = end + i - size
+    values = parts.values[places]
+    for i in range(size):
+        values[i] *= math.sqrt(square)
+    return Parts(
+        parts.keys[places],
+        values,
+        parts.fields[places],
+        parts.masks[places],
+        parts.is_bin[places],
+        parts.ends - (end - size),
+    )
+
+
+@compiled_in_order
+def predict_slots(
+    rules: BankRules,
+    bank: Bank,
+    leader_sums: Floats,
+    belief: int,
+    at: float,
+    sides: PackedSides,
+    starts: Places,
+    parts: Parts,
+) -> tuple[Floats, Floats]:
+    """Return the mean and the variance of every action in every slot, (S, K) each.
+
+    The entries of all slots are weighed at once, as if the context had the features of all. Slot s
+    takes those of the context and its own, and the root of the number of its features divides
+    their values, instead of that of all features.
+    """
+    _, _, rows, own = weigh_actions(rules, bank, leader_sums, belief, at, parts)
+    ends, first = find_slot_parts(sides, starts), parts.ends[0]
+    for slot in range(ends.size):  # from parts to entries: the constant, and values other than 0
+        ends[slot] = 1 + (parts.values[: ends[slot]] != 0.0).sum()
+    slot_count, action_count = starts.size - 1, parts.ends.size - 1
+    shape = own.means.shape[0], slot_count
+    row_means, row_variances = np.empty(shape), np.empty(shape)
+    for row in range(shape[0]):
+        mean, variance = 0.0, 0.0
+        for i in range(1, ends[0]):
+            mean += own.means[row, i]
+            variance += own.variances[row, i]
+        for s in range(slot_count):
+            slot_mean, slot_variance = mean, variance
+            for i in range(ends[s], ends[s + 1]):
+                slot_mean += own.means[row, i]
+                slot_variance += own.variances[row, i]
+            square = measure_slot(starts, s)
+            row_means[row, s] = own.means[row, 0] + math.sqrt(square) * slot_mean
+            row_variances[row, s] = own.variances[row, 0] + square * slot_variance
+    means, variances = np.empty((slot_count, action_count)), np.empty((slot_count, action_count))
+    for s in range(slot_count):
+        for k in range(action_count):
+            mean, variance = row_means[0, s], row_variances[0, s]
+            for i in range(parts.ends[k] - first, parts.ends[k + 1] - first):
+                if rows[i] > 0:
+                    mean += row_means[rows[i], s]
+                    variance += row_variances[rows[i], s]
+            means[s, k], variances[s, k] = mean, variance
+    return means, variances
+
+
+@compiled_in_order
+def predict_each_slot(
+    rules: BankRules,
+    bank: Bank,
+    dense: DenseBeliefs,
+    leader_sums: Floats,
+    belief: int,
+    at: float,
+    sides: PackedSides,
+    starts: Places,
+    scales: Scales,
+    parts: Parts,
+) -> tuple[Floats, Floats]:
+    """Return what `predict_slots` returns, by a belief of any kind, one slot after the other."""
+    shape = starts.size - 1, sides.feature_counts.size - 1
+    means, variances = np.empty(shape), np.empty(shape)
+    ends, has_lengths = find_slot_parts(sides, starts), has_left_out_crossings(sides.masks)
+    for s in range(shape[0]):
+        if has_lengths:  # values of actions depend on the slot
+            own = make_parts(pick_slot(sides, starts, s), scales)
+        else:
+            own = pick_slot_parts(parts, ends, s, measure_slot(starts, s))
+        means[s], variances[s] = predict_by(rules, bank, dense, leader_sums, belief, at, own)
+    return means, variances
+
+
+@compiled_in_order
+def measure_slot(starts: Places, slot: int) -> float:
+    """Return the number of features of all slots over those of one, with the context each."""
+    return float(starts[starts.size - 1] / (starts[0] + starts[slot + 1] - starts[slot]))
+
+
 @compiled
 def rank_page(
     rules: BankRules,
@@ -195,9 +322,17 @@ def rank_page(
         is_free &= allowed[s].sum() >= slot_count
     start = _random.start_round(np.uint64(key), round_)
     pooled = compute_noise(bank, leader)
+    parts = make_parts(sides, scales)
+    if leader < rules.starts.size - 1 and not has_left_out_crossings(sides.masks):
+        all_means, all_variances = predict_slots(
+            rules, bank, leader_sums, leader, at, sides, starts, parts
+        )
+    else:
+        all_means, all_variances = predict_each_slot(
+            rules, bank, dense, leader_sums, leader, at, sides, starts, scales, parts
+        )
     for s in range(slot_count):
-        parts = make_parts(pick_slot(sides, starts, s), scales)
-        means, variances = predict_by(rules, bank, dense, leader_sums, leader, at, parts)
+        means, variances = all_means[s], all_variances[s]
         candidates = list_candidates(allowed, matching, s, is_free)
         noise = balance_noise(pooled, bank, scales, parts, candidates)
         chosen = 0
@@ -212,5 +347,5 @@ def rank_page(
         take_action(allowed, matching, s, page.chosen[s])
         for k in range(action_count):
             page.means[s, k] = means[k] + bank.level[MEAN_REWARD]
-            page.deviations[s, k] = noise * np.sqrt(max(variances[k], 0.0))
+            page.deviations[s, k] = noise * math.sqrt(max(variances[k], 0.0))
     return page
