@@ -93,10 +93,11 @@ def read_values(batch: LogBatch, name: str) -> Floats | Sequence[object]:
     read = batch.read_features
     if read is None:
         return [None] * batch.size
-    return [_find_feature(read(row).context, name) for row in range(batch.size)]
+    return [find_feature(read(row).context, name) for row in range(batch.size)]
 
 
-def _find_feature(context: JsonObjects, name: str) -> object:
+def find_feature(context: JsonObjects, name: str) -> object:
+    """The value of a context feature, "a.b" in a namespace; None if it has none."""
     space, _, rest = name.partition(".")
     for features in context:
         if name in features:

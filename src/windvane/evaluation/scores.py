@@ -181,13 +181,14 @@ def find_segments(log: Log, by: str, period: Period) -> list[str]:
 
 def list_labels(batch: LogBatch, by: str, known: Container[str] | None = None) -> list[str]:
     """The segment of each row; one that is not known is "other"."""
-    labels = [_label(value) for value in read_values(batch, by)]
+    labels = [format_label(value) for value in read_values(batch, by)]
     if known is None:
         return labels
     return [label if label in known else OTHER_SEGMENTS for label in labels]
 
 
-def _label(value: object) -> str:
+def format_label(value: object) -> str:
+    """The segment that the value of a feature stands for."""
     if value is None or value != value:
         return NO_SEGMENT
     return f"{value:g}" if isinstance(value, float) else str(value)

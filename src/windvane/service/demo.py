@@ -20,9 +20,7 @@ CHANGE_SECONDS = 60.0  # between two changes of taste
 REPORT_SECONDS = 5.0  # between two lines of output
 PAUSE_SECONDS = 0.02  # between two visitors
 LATE_SECONDS = 12.0  # age of a late reward, above the wait of DEMO_SETTINGS
-DEMO_SETTINGS = LoopSettings(
-    half_life="30 seconds", reward_wait_time="PT10S", exploration_percentage=0.05
-)
+DEMO_SETTINGS = LoopSettings(reward_wait_time="PT10S", exploration_percentage=0.05)
 CLICK_IF_LIKED = 0.7  # probabilities of a click
 CLICK_OTHERWISE = 0.1
 PROMPT_REWARDS = 0.95  # share of the rewards that are sent at once

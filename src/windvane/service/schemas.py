@@ -38,6 +38,7 @@ class RankRequest(RankOptions, frozen=True, kw_only=True):
     actions: Actions
 
 
+decode_options = msgspec.json.Decoder(RankOptions).decode
 decode_rank_request = msgspec.json.Decoder(RankRequest).decode
 
 

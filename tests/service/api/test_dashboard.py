@@ -1,12 +1,13 @@
 """The dashboard in a real browser, over loops that were played over HTTP."""
 
+import csv
 import random
 import re
 import time
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx2
 import pytest
@@ -151,14 +152,48 @@ def test_dashboard_and_metrics_show_a_change_of_taste(
     page = open_page(browser, problems, "light")
     page.goto(turned)
     page.locator("#drift .alarm-head").first.wait_for()
-    assert page.locator("#error .alarm-head").count() == len(data["drift"]["alarms"])
-    assert page.locator("#movement .alarm-head").count() == len(data["drift"]["alarms"])
-    assert page.locator("#learning .alarm-head").count() == len(data["drift"]["alarms"])
+    for place in ("#error", "#movement", "#learning"):
+        for kind, field in (("errors", "alarms"), ("clicks", "clickAlarms")):
+            heads = page.locator(f"{place} .alarm-head.{kind}")
+            assert heads.count() == len(data["drift"][field])
     assert "worse than usual once" in page.locator("#drift .answer").inner_text()
     moved = [each for each in data["drift"]["movement"] if each]
     assert page.locator("#movement rect.bar").count() == len(moved) > 1
     page.screenshot(path=tmp_path / "turned.png", full_page=True)
     assert 'windvane_drift_alarms{loop="turned"} 1.0' in httpx2.get(f"{served}/metrics").text
+    assert problems == []
+    page.close()
+
+
+def test_the_two_alarms_look_different(
+    turned: str, browser: "Browser", problems: list[str]
+) -> None:
+    def add_alarms(route: "Route") -> None:
+        response = route.fetch()
+        data = response.json()
+        data["drift"] |= {"alarms": [1], "clickAlarms": [1, 3]}
+        route.fulfill(response=response, json=data)
+
+    page = open_page(browser, problems, "light")
+    page.route("**/board/turned.json*", add_alarms)
+    page.goto(turned)
+    page.locator("#error .alarm-head.clicks").first.wait_for()
+    assert page.locator("#error .alarm-head.errors").count() == 1
+    assert page.locator("#error .alarm-head.clicks").count() == 2
+    looks = [
+        page.locator(f"#error {part}.{kind}").first.evaluate(
+            "each => [getComputedStyle(each).fill, getComputedStyle(each).stroke,"
+            " getComputedStyle(each).strokeDasharray, each.getAttribute('d')?.slice(-12)]"
+        )
+        for kind in ("errors", "clicks")
+        for part in (".alarm-head", ".alarm")
+    ]
+    assert looks[0][0] != looks[2][0]  # the color of the head
+    assert looks[0][3] != looks[2][3]  # its shape
+    assert looks[1][1:3] != looks[3][1:3]  # the color and the dashes of the line
+    names = page.locator("#error .legend i.errors, #error .legend i.clicks").count()
+    assert names == 2
+    page.unroute_all(behavior="wait")
     assert problems == []
     page.close()
 
@@ -204,7 +239,7 @@ def test_dashboard_says_that_the_wall_clock_is_not_believed(
     assert page.inner_text("#clock") == "The wall clock is 24 hours ahead."
     with page.expect_request(re.compile(r"since=")) as asked:
         page.select_option("#range", "3600")
-    since = int(asked.value.url.partition("since=")[2])
+    since = int(parse_qs(urlsplit(asked.value.url).query)["since"][0])
     assert time.time() - since / 1e6 > 86_400
     page.unroute_all(behavior="wait")
     page.close()
@@ -222,6 +257,98 @@ def test_dashboard_says_that_an_event_cannot_be_looked_up_without_the_service(
     page.locator("#lookup-error:not(:empty)").wait_for()
     assert page.inner_text("#lookup-error") == "The service cannot be reached."
     page.unroute_all(behavior="wait")
+    page.close()
+
+
+def test_a_product_manager_sees_per_cents_tables_and_no_number_alone(
+    played: str, browser: "Browser", problems: list[str]
+) -> None:
+    data = httpx2.get(f"{played}/board/default.json?by=time", timeout=60).json()
+    while data["behind"]:
+        data = httpx2.get(f"{played}/board/default.json?by=time", timeout=60).json()
+    page = open_page(browser, problems, "light")
+    page.goto(played)
+    page.locator("#by-segment tbody tr").first.wait_for()
+    tiles = page.locator("#tiles .tile")
+    assert [each.count() for each in (tiles, tiles.locator("small"))] == [4, 4]
+    lift = data["learning"]["overUniform"]["lift"]
+    tile = tiles.nth(2).inner_text()
+    assert tile.startswith(f"+{100 * lift['value']:.0f} %")
+    assert f"+{100 * lift['low']:.0f} % to +{100 * lift['high']:.0f} %" in tile
+    rows = page.locator("#actions tbody tr")
+    assert rows.locator("th").all_inner_texts() == [
+        row["name"] for row in data["chosen"]["actions"]
+    ]
+    first = data["chosen"]["actions"][0]
+    words = rows.first.inner_text()
+    assert f"{first['count']} (" in words
+    reward = first["reward"]
+    assert f"{reward['value']:.3f} ({reward['low']:.3f} to {reward['high']:.3f})" in words
+    assert page.locator("#feature option").all_inner_texts() == ["time"]
+    segments = page.locator("#by-segment tbody th").all_inner_texts()
+    assert sorted(segments) == ["evening", "morning"]
+    assert page.locator("#zone").inner_text() == "times: UTC"
+    assert problems == []
+    page.close()
+
+
+def test_tables_are_downloaded_as_csv(
+    played: str, browser: "Browser", problems: list[str], tmp_path: Path
+) -> None:
+    page = open_page(browser, problems, "light")
+    page.goto(played)
+    page.locator("#by-segment tbody tr").first.wait_for()
+    tables: dict[str, list[dict[str, str]]] = {}
+    for part in ("time", "actions", "segments"):
+        with page.expect_download() as waited:
+            page.click(f"[data-download={part}]")
+        assert waited.value.suggested_filename == f"default-{part}.csv"
+        waited.value.save_as(tmp_path / part)
+        with (tmp_path / part).open(encoding="utf-8-sig", newline="") as file:
+            tables[part] = list(csv.DictReader(file))
+    assert sum(int(row["decisions"]) for row in tables["time"]) == EVENTS
+    assert tables["time"][0]["from"].endswith("Z")
+    assert {row["action"] for row in tables["actions"]} == {HOSTILE, "coffee", "juice"}
+    assert {row["time"] for row in tables["segments"]} == {"morning", "evening"}
+    for row in (*tables["actions"], *tables["segments"]):
+        low, value, high = (float(row[f"mean reward{end}"]) for end in (" low", "", " high"))
+        assert low <= value <= high
+    assert "gain over the first action high" in tables["segments"][0]
+    formula = page.evaluate(
+        "import('/static/tables.js').then(t => t.formatCsv([['=1+1', 'a,\"b\"', null, -2.5]]))"
+    )
+    assert formula == '\'=1+1,"a,""b""",,-2.5\r\n'
+    assert problems == []
+    page.close()
+
+
+def test_a_link_opens_the_same_view(played: str, browser: "Browser", problems: list[str]) -> None:
+    page = open_page(browser, problems, "light")
+    page.goto(f"{played}/loops/default")
+    page.locator("#by-segment tbody tr").first.wait_for()
+    page.select_option("#range", "86400")
+    page.fill("#event", "event/7")
+    page.click("#lookup-form button")
+    page.locator("#why:not(:empty)").wait_for()
+    assert page.url.endswith("/loops/default?range=86400&event=event%2F7")
+    page.reload()
+    page.locator("#why:not(:empty)").wait_for()
+    assert page.input_value("#event") == "event/7"
+    assert page.input_value("#range") == "86400"
+    page.locator("#by-segment tbody tr").first.wait_for()
+
+    data = httpx2.get(f"{played}/board/default.json", timeout=60).json()
+    link = page.locator("#view-link").get_attribute("href")
+    assert f"since={data['since']}&until={data['until'] + 1}&by=time" in str(link)
+    with page.expect_request(re.compile(r"/board/default\.json")) as asked:
+        page.click("#view-link")
+    assert f"since={data['since']}&until={data['until'] + 1}" in asked.value.url
+    page.locator("#actions tbody tr").first.wait_for()
+    assert page.input_value("#range") == "fixed"
+    assert "UTC" in page.locator("#range option:checked").inner_text()
+    page.select_option("#range", "")
+    assert "since" not in page.url
+    assert problems == []
     page.close()
 
 
@@ -291,6 +418,11 @@ def test_with_keys_a_browser_opens_the_dashboard_by_password(
         page.locator("#rank-command").wait_for()
         assert page.locator("#status").inner_text() == "live"
         assert page.locator("#loops option").all_inner_texts() == ["default"]
+        page.close()
+        page = open_page(browser, problems, "light")  # the password is in the address
+        page.goto(url.replace("://", f"://:{key.secret}@") + path)
+        page.locator("#rank-command").wait_for()
+        assert page.locator("#status").inner_text() == "live"
         page.close()
     # The browser sends the password only after the service has asked for it.
     assert all("401" in problem for problem in problems)

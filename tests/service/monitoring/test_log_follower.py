@@ -16,6 +16,7 @@ from windvane.service.loops.rank_requests import OfferedActions
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.monitoring.log_follower import LogFollower, LogFollowers
 from windvane.service.monitoring.panels import (
+    View,
     build_dashboard,
     report_event,
 )
@@ -168,7 +169,7 @@ def test_a_changed_share_of_clicks_is_found_once_no_earlier_decision_waits(tmp_p
         drift = build_dashboard(follower).drift
         assert "the share of clicks changed once, last from" in drift.answer
         assert len(drift.click_alarms) == 1
-        after = build_dashboard(follower, found.at + 1).drift
+        after = build_dashboard(follower, View(found.at + 1)).drift
         assert after.click_alarms == []
 
 

@@ -28,7 +28,12 @@ from windvane.service.monitoring.evaluation_panel import (
     build_evaluation_panel,
 )
 from windvane.service.monitoring.evaluation_report import format_loop_report
-from windvane.service.monitoring.panels import build_dashboard, report_event
+from windvane.service.monitoring.panels import (
+    MAX_FEATURE_CHARACTERS,
+    View,
+    build_dashboard,
+    report_event,
+)
 from windvane.service.store.evaluations import list_newest
 
 SECURITY_HEADERS = {
@@ -77,10 +82,14 @@ async def list_loops(request: Request) -> Response:
 
 async def get_dashboard(request: Request) -> Response:
     """GET /board/{name}.json: the panels of one loop."""
-    since = read_whole_number(request, "since", 0, TIMES)
+    view = View(
+        read_whole_number(request, "since", 0, TIMES),
+        read_whole_number(request, "until", TIMES.most, TIMES),
+        request.query_params.get("by", "")[:MAX_FEATURE_CHARACTERS] or None,
+    )
     loop = await get_service(request).get_loop(request.path_params["name"])
     follower = await asyncio.to_thread(request.app.state.metrics.followers.follow, loop)
-    dashboard = await asyncio.to_thread(build_dashboard, follower, since)
+    dashboard = await asyncio.to_thread(build_dashboard, follower, view)
     return _send_json(request, dashboard)
 
 

@@ -158,6 +158,8 @@ class RateChange(NamedTuple):
     at: int  # microseconds since 1970, of the newest decision that was counted
     before: float
     after: float
+    count_before: int = 0  # lessons
+    count_after: int = 0
     is_of_explored: bool = False  # whether only explored decisions were counted
 
 
@@ -256,7 +258,13 @@ class ClickAlarm:
             return None
         place = int(np.argmax(np.where(is_change, evidence.of_rate, 0.0)))
         rates_before, rates_after = before[1] / before[0], after[1] / after[0]
-        return RateChange(at, float(rates_before[place]), float(rates_after[place]))
+        return RateChange(
+            at,
+            float(rates_before[place]),
+            float(rates_after[place]),
+            int(before[0][place]),
+            int(after[0][place]),
+        )
 
 
 def _count_lessons_per_block(total: Outcomes) -> int:

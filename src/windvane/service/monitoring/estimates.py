@@ -9,6 +9,8 @@ range [l, h] of all rewards: the error becomes √(e² + ((V̂ − l)² + (h −
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import hypot, isnan, sqrt
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,6 +37,9 @@ MIN_BINS = 6
 DECISIONS_PER_BIN = 10  # on average, or more
 NAMED_ACTIONS = 8  # the most chosen ones; all others are counted together
 BAND_STANDARD_ERRORS = 2.0
+MISSED_SHARE = 0.05  # with which any interval of a table may miss
+MOST_GROUPS = 20  # rows of a table; all others are one more
+MIN_TREND_REWARDS = 10  # in each half of the time
 SMOOTHING_BINS = 2  # bins on either side that are added if weights are rare
 _STEPS = (1, 2, 5, 10, 15, 30)
 BIN_WIDTHS_US = (
@@ -56,8 +61,7 @@ class DecisionArrays(NamedTuple):
     action: Integers  # number of the chosen action
     explored: npt.NDArray[np.bool_]  # whether another action was more probable
 
-    def select_since(self, time: int) -> "DecisionArrays":
-        selected = self.at >= time
+    def select(self, selected: npt.NDArray[np.bool_]) -> "DecisionArrays":
         columns: list[npt.NDArray[Any]] = [column[selected] for column in self]
         return DecisionArrays(*columns)
 
@@ -72,17 +76,18 @@ class LessonArrays(NamedTuple):
     path_at: Integers  # (k,), increasing
     path: Sequence[Parameter]  # the estimate from each of these times on
 
-    def select_since(self, time: int) -> "LessonArrays":
-        """Select the lessons learned at a time or later, and the estimate they started from."""
-        selected = self.at >= time
-        first = max(int(np.searchsorted(self.path_at, time)) - 1, 0)
+    def select_between(self, since: int, until: int) -> "LessonArrays":
+        """Select the lessons of [since, until), and the estimate they started from."""
+        selected = (self.at >= since) & (self.at < until)
+        first = max(int(np.searchsorted(self.path_at, since)) - 1, 0)
+        end = int(np.searchsorted(self.path_at, until))
         return LessonArrays(
             self.at[selected],
             self.error[selected],
-            self.alarms[self.alarms >= time],
-            [change for change in self.rate_changes if change.at >= time],
-            self.path_at[first:],
-            self.path[first:],
+            self.alarms[(self.alarms >= since) & (self.alarms < until)],
+            [change for change in self.rate_changes if since <= change.at < until],
+            self.path_at[first:end],
+            self.path[first:end],
         )
 
 
@@ -94,11 +99,31 @@ class MeanReward(msgspec.Struct, frozen=True):
     count: int
 
 
+class Estimate(msgspec.Struct, frozen=True):
+    """A value and the ends of its interval; NaN if unknown."""
+
+    value: float = NAN
+    low: float = NAN
+    high: float = NAN
+
+
 class RewardGain(msgspec.Struct, frozen=True):
     """How much more a decision earned than under another policy, with a standard error."""
 
     value: float
     error: float
+    lift: Estimate = Estimate()  # as a share of what the other policy earns
+
+
+class GroupSummary(msgspec.Struct, frozen=True):
+    """The decisions of an action or a segment; the intervals hold for all groups together."""
+
+    name: str | None  # None: all groups without a row of their own
+    count: int
+    rewarded: int  # how many of them have a reward
+    reward: Estimate  # the mean
+    trend: Estimate  # the mean in the second half of the time minus that in the first half
+    gain: Estimate  # over always the first action
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -126,6 +151,10 @@ class Bins(NamedTuple):
     def find(self, times: Integers) -> Integers:
         """Find the bin of each time; times outside belong to the first or the last bin."""
         return np.clip((times - self.start) // self.width, 0, self.size - 1)
+
+    def count_times(self, times: Integers) -> list[int]:
+        counts: list[int] = np.bincount(self.find(times), minlength=self.size).tolist()
+        return counts
 
     def list_used(self, times: Integers) -> list[int]:
         return [int(k) for k in np.unique(self.find(times))]
@@ -185,13 +214,87 @@ def estimate_gain(rewards: Floats, weights: Floats) -> RewardGain:
 
     Both share the pseudo-rewards, which therefore count 1/m − 1/n.
     """
-    sums = ValueSums.from_rows(rewards, weights)
-    other = float(estimators.estimate_values(SNIPS, sums).value)
+    sums, range_ = ValueSums.from_rows(rewards, weights), find_range(rewards)
+    other, other_error = map(float, _estimate(sums, range_))
     if len(rewards) < 2 or np.isnan(other):
         return RewardGain(NAN, NAN)
     loss, error = map(float, estimators.estimate_gain(sums, SNIPS))
     pseudo_weight = max(1.0 / float(sums.effective_rows) - 1.0 / len(rewards), 0.0)
-    return RewardGain(-loss, float(widen_error(error, other, find_range(rewards), pseudo_weight)))
+    error = float(widen_error(error, other, range_, pseudo_weight))
+    mean_error = estimate_value(rewards, np.ones(len(rewards)), range_).error
+    lift = _estimate_lift(-loss, error, other, other_error, mean_error)
+    return RewardGain(-loss, error, lift)
+
+
+def _estimate_lift(
+    gain: float, error: float, other: float, other_error: float, mean_error: float
+) -> Estimate:
+    """Estimate the ratio ρ of a gain g and the value V of the other policy, by Fieller's interval.
+
+    It has all ρ with |g − ρV| ≤ 2 √(e² − 2ρc + ρ²f²), for the errors e of g and f of V and their
+    covariance c, which follows from the error of the mean reward g + V. It is unknown if V may be
+    0 or less: the interval would have no end.
+    """
+    covariance = (mean_error**2 - error**2 - other_error**2) / 2.0
+    covariance = float(np.clip(covariance, -error * other_error, error * other_error))
+    factor = BAND_STANDARD_ERRORS**2
+    square = other**2 - factor * other_error**2
+    if other <= 0.0 or square <= 0.0:
+        return Estimate()
+    middle = gain * other - factor * covariance
+    root = sqrt(max(middle**2 - square * (gain**2 - factor * error**2), 0.0))
+    return Estimate(gain / other, (middle - root) / square, (middle + root) / square)
+
+
+def summarize_groups(
+    decisions: DecisionArrays, groups: Integers, names: Sequence[str], has_gain: bool
+) -> list[GroupSummary]:
+    """Summarize the largest groups, and all others together; a group is the number of a name."""
+    if not len(groups):
+        return []
+    counts = np.bincount(groups, minlength=len(names))
+    order = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k] > 0]
+    listed: list[tuple[str | None, list[int]]] = [(names[k], [k]) for k in order[:MOST_GROUPS]]
+    if order[MOST_GROUPS:]:
+        listed.append((None, order[MOST_GROUPS:]))
+    factor = NormalDist().inv_cdf(1.0 - MISSED_SHARE / len(listed) / 2.0)
+    middle = (int(decisions.at.min()) + int(decisions.at.max())) // 2
+    range_ = find_range(decisions.reward)
+    differences = RewardRange(-range_.width, range_.width)
+
+    def summarize(name: str | None, members: list[int]) -> GroupSummary:
+        group = decisions.select(np.isin(groups, members))
+        mean, early, late = (
+            estimate_value(*select_known(rewards, np.ones(len(rewards))), range_)
+            for rewards in (
+                group.reward,
+                group.reward[group.at <= middle],
+                group.reward[group.at > middle],
+            )
+        )
+        has_trend = min(early.count, late.count) >= MIN_TREND_REWARDS
+        change = late.value - early.value if has_trend else NAN
+        gain = RewardGain(NAN, NAN)
+        if has_gain:
+            gain = estimate_gain(*select_known(group.reward, group.baseline))
+        return GroupSummary(
+            name,
+            len(group.at),
+            mean.count,
+            _make_estimate(mean.value, factor * mean.error, range_),
+            _make_estimate(change, factor * hypot(early.error, late.error), differences),
+            _make_estimate(gain.value, factor * gain.error, differences),
+        )
+
+    return [summarize(*each) for each in listed]
+
+
+def _make_estimate(value: float, half_width: float, limits: RewardRange) -> Estimate:
+    """An estimate whose interval ends at the limits; unknown if the value or the width is."""
+    if isnan(value) or isnan(half_width):
+        return Estimate()
+    ends = max(value - half_width, limits.low), min(value + half_width, limits.high)
+    return Estimate(value, *ends)
 
 
 def select_known(rewards: Floats, weights: Floats) -> tuple[Floats, Floats]:

@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from windvane.evaluation.log_batch import find_feature
+from windvane.evaluation.scores import format_label
 from windvane.service.loops.learner_model import SUMMARY_SIZE, LearnerModel, Moment
 from windvane.service.loops.loop import Loop
 from windvane.service.monitoring.alarms import ClickMonitor, DriftAlarm, Outcomes, RateChange
@@ -32,6 +34,7 @@ from windvane.service.monitoring.estimates import (
     Parameter,
     compute_distance,
 )
+from windvane.service.schemas import decode_options
 from windvane.service.store import monitoring_queries
 from windvane.service.store.decision_queries import decode_request_parts
 from windvane.service.store.rows import IMPORTED, Lesson, decode_action_ids
@@ -39,6 +42,8 @@ from windvane.service.store.rows import IMPORTED, Lesson, decode_action_ids
 MAX_DECISIONS = 20_000  # the newest decisions that are kept
 MAX_PATH_NUMBERS = 4_000_000  # of all estimates kept; of large ones only some are kept
 BATCH_ROWS = 250
+MAX_LABELLED_FEATURES = 4  # whose values in all followed decisions are kept
+MAX_LABEL_CHARACTERS = 80
 WARMUP_LESSONS = 500
 BUDGET_SECONDS = 0.4  # of work at a time
 FRESH_SECONDS = 1.0  # seconds until the log is read again
@@ -98,6 +103,7 @@ class LogFollower:
         self.shadow.limit_memory()
         self._decisions_by_id: dict[int, FollowedDecision] = {}
         self._imported: set[int] = set()  # decisions whose lesson is still to come
+        self._labels: dict[str, dict[int, str]] = {}  # by context feature, then by decision
         self._followed_model = loop.model  # the shadow has its settings
         self._newest = Moment(0, 0)  # of the newest decision learned from
         self._last_decision = self._last_lesson = 0
@@ -291,6 +297,31 @@ class LogFollower:
             np.array([row.explored for row in rows], np.bool_),
         )
         return columns, list(numbers)
+
+    def label_decisions(self, feature: str, budget: float = BUDGET_SECONDS) -> list[str | None]:
+        """The value of a context feature in each followed decision; None: it was not read yet."""
+        deadline = time.monotonic() + budget
+        labels = self._labels.pop(feature, {})
+        self._labels[feature] = labels  # the last one
+        if len(self._labels) > MAX_LABELLED_FEATURES:
+            del self._labels[next(iter(self._labels))]
+        first = self.decisions[0].id if self.decisions else 0
+        for old in [id_ for id_ in labels if id_ < first]:
+            del labels[old]
+        last = next(reversed(labels), first - 1)
+        while time.monotonic() < deadline and (
+            rows := monitoring_queries.list_contexts(
+                self.loop.store, self.loop.id, last, BATCH_ROWS
+            )
+        ):
+            for last, request in rows:
+                try:
+                    value = find_feature(decode_options(request).context_features, feature)
+                except ValueError:  # the row is damaged
+                    value = None
+                labels[last] = intern(format_label(value)[:MAX_LABEL_CHARACTERS])
+            time.sleep(PAUSE_SECONDS)
+        return [labels.get(row.id) for row in self.decisions]
 
     def collect_lessons(self) -> LessonArrays:
         """Collect the lessons as columns, with the alarms and the path of the estimate."""

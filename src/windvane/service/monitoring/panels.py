@@ -3,7 +3,8 @@
 The report of one event says what was chosen, with which probabilities, why, and its rewards.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite, isnan
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from windvane.service.monitoring.estimates import (
     ActionShare,
     Bins,
     DecisionArrays,
+    GroupSummary,
     LessonArrays,
     MeanReward,
     RewardGain,
@@ -40,6 +42,9 @@ MAX_REQUEST_CHARACTERS = 1 << 16  # longer requests are left out
 MAX_REQUEST_ACTIONS = 16  # the first ones of a request
 SHOWN_FEATURES = 12
 SHOWN_EVENTS = 4
+SHOWN_SEGMENTS = 3  # in a sentence
+SHOWN_CONTEXT_FEATURES = 50
+MAX_FEATURE_CHARACTERS = 80
 MIN_REWARDS = 30  # with fewer, nothing is said about learning
 MODE_SENTENCES = {
     "Apprentice": "As an apprentice, the loop takes the first action and learns from it.",
@@ -78,6 +83,7 @@ class DriftPanel(PageStruct, frozen=True):
     answer: str
     error: Series
     movement: list[float]
+    lessons: list[int]  # of each bin
     alarms: list[int]  # bins in which predictions became worse than usual
     click_alarms: list[int]  # bins in which the share of clicks changed
 
@@ -88,6 +94,16 @@ class ChoicesPanel(PageStruct, frozen=True):
     answer: str
     shares: list[ActionShare]
     explored: float
+    actions: list[GroupSummary]  # those chosen most
+
+
+class SegmentsPanel(PageStruct, frozen=True):
+    """Who earns more?"""
+
+    answer: str
+    feature: str | None  # whose values are the segments
+    features: list[str]  # of the context of recent requests
+    segments: list[GroupSummary]  # those with most decisions
 
 
 class MovingFeature(PageStruct, frozen=True):
@@ -142,12 +158,15 @@ class Dashboard(PageStruct, frozen=True):
     until: int
     width: int
     starts: list[int]
+    counts: list[int]  # of decisions, for each bin
     learning: LearningPanel
     drift: DriftPanel
     chosen: ChoicesPanel
+    segments: SegmentsPanel
     forgetting: ForgettingPanel
     arrived: RewardsPanel
     features: list[FeatureWeight]
+    weighed: int  # the recent requests from which the weights of features were computed
     recent: list[str]  # event ids, newest first
     clock: ClockNote | None = None  # None: the wall clock is believed
 
@@ -158,17 +177,33 @@ class RecentRequests(NamedTuple):
     features: list[FeatureWeight]
     speeds: list[FeatureSpeeds]
     events: list[str]
+    weighed: int  # requests that could be read
+    context: list[str]  # the names of their context features
 
 
-def build_dashboard(follower: LogFollower, since: int = 0) -> Dashboard:
+class View(NamedTuple):
+    """What a page wants to see: decisions of [since, until), and the feature of its segments."""
+
+    since: int = 0
+    until: int = 10**17
+    feature: str | None = None
+
+
+WHOLE_LOG = View()
+
+
+def build_dashboard(follower: LogFollower, view: View = WHOLE_LOG) -> Dashboard:
     with follower.lock:
         decisions, names = follower.collect_decisions()
+        labels = [] if view.feature is None else follower.label_decisions(view.feature)
         lessons = follower.collect_lessons()
         effective_count = follower.compute_effective_count()
         observations = len(follower.observation_times)
         is_calibrated = follower.alarm.is_calibrated
         watches_clicks = follower.clicks.alarm.is_calibrated
-    decisions, lessons = decisions.select_since(since), lessons.select_since(since)
+    is_shown = (decisions.at >= view.since) & (decisions.at < view.until)
+    labels = [label for label, shown in zip(labels, is_shown, strict=False) if shown]
+    decisions, lessons = decisions.select(is_shown), lessons.select_between(*view[:2])
     times = np.concatenate((decisions.at, lessons.at))
     loop = follower.loop
     recent = read_recent_requests(loop)
@@ -180,19 +215,22 @@ def build_dashboard(follower: LogFollower, since: int = 0) -> Dashboard:
         loop=loop.name,
         created=loop.created,
         decisions=len(decisions.at),
-        behind=follower.is_behind,
+        behind=follower.is_behind or None in labels,
         since=first,
         until=last,
         width=bins.width,
         starts=bins.list_starts(),
+        counts=bins.count_times(decisions.at),
         learning=_build_learning_panel(bins, decisions, loop.settings, now),
         drift=_build_drift_panel(bins, lessons, is_calibrated, watches_clicks),
         chosen=_build_choices_panel(bins, decisions, names),
+        segments=_build_segments_panel(decisions, labels, view.feature, recent.context),
         forgetting=_build_forgetting_panel(
             loop, effective_count, observations, follower.is_truncated, recent.speeds
         ),
         arrived=_build_rewards_panel(loop),
         features=recent.features,
+        weighed=recent.weighed,
         recent=recent.events,
         clock=doubt and ClockNote(doubt.sentence, round(doubt.offset_seconds)),
     )
@@ -239,7 +277,8 @@ def _judge_learning(
         for policy, other in zip(OTHER_POLICIES, others, strict=True)
         if not isnan(other.value) and not isnan(other.error)
     ]
-    summary = f"A decision earns {mean.value:.3f} on average."
+    half_width = BAND_STANDARD_ERRORS * mean.error
+    summary = f"A decision earns {mean.value:.3f} ± {half_width:.3f} on average."
     if clauses:
         summary += f" {capitalize(', '.join(clauses))}."
     gains = [gain for gain in gains if not isnan(gain.value)]
@@ -260,6 +299,7 @@ def _build_drift_panel(
         _judge_drift(lessons, is_calibrated, watches_clicks),
         estimates.compute_prediction_errors(bins, lessons),
         estimates.compute_movement(bins, lessons),
+        bins.count_times(lessons.at),
         bins.list_used(lessons.alarms),
         bins.list_used(np.array([change.at for change in lessons.rate_changes], np.int64)),
     )
@@ -272,7 +312,8 @@ def _judge_drift(lessons: LessonArrays, is_calibrated: bool, watches_clicks: boo
         if changes:
             sign = f"the share of clicks{whose} changed {_format_times(len(changes))}"
             last = changes[-1]
-            signs.append(f"{sign}, last from {last.before:.2%} to {last.after:.2%}")
+            before = f"{last.before:.2%} of {_format_count(last.count_before, 'decision')}"
+            signs.append(f"{sign}, last from {before} to {last.after:.2%} of {last.count_after:,}")
     if len(lessons.alarms):
         times = _format_times(len(lessons.alarms))
         signs.append(f"predictions became worse than usual {times}")
@@ -291,11 +332,54 @@ def _build_choices_panel(bins: Bins, decisions: DecisionArrays, names: list[str]
     """Show how often each action was chosen."""
     shares = estimates.count_shares(bins, decisions, names)
     if not shares:
-        return ChoicesPanel("No action was chosen in this time.", shares, 0.0)
+        return ChoicesPanel("No action was chosen in this time.", shares, 0.0, [])
     explored = float(decisions.explored.mean())
     actions = _format_count(len(np.unique(decisions.action)), "action")
-    exploration = f"{explored:.0%} of the choices were exploration: another action was more likely."
-    return ChoicesPanel(f"{actions}. {exploration}", shares, explored)
+    choices = _format_count(len(decisions.at), "choice")
+    exploration = f"{explored:.0%} of {choices} were exploration: another action was more likely."
+    summaries = estimates.summarize_groups(decisions, decisions.action, names, has_gain=False)
+    return ChoicesPanel(f"{actions}. {exploration}", shares, explored, summaries)
+
+
+def _build_segments_panel(
+    decisions: DecisionArrays, labels: list[str | None], feature: str | None, features: list[str]
+) -> SegmentsPanel:
+    """Compare the decisions by the value of a context feature."""
+    numbers: dict[str, int] = {}
+    is_read = np.array([label is not None for label in labels], np.bool_)
+    groups = [numbers.setdefault(each, len(numbers)) for each in labels if each is not None]
+    summaries = []
+    if groups:
+        summaries = estimates.summarize_groups(
+            decisions.select(is_read), np.array(groups, np.int64), list(numbers), has_gain=True
+        )
+    if not features:
+        answer = "Recent requests have no context features."
+    elif feature is None:
+        answer = "Choose a feature of the context to compare its values."
+    elif not summaries:
+        answer = "No decision was made in this time."
+    else:
+        values = _format_count(len(numbers), "value")
+        answer = f"{values} of {feature} in {_format_count(len(groups), 'decision')}."
+        answer += _compare_segments(summaries)
+    return SegmentsPanel(answer, feature, features, summaries)
+
+
+def _compare_segments(segments: Sequence[GroupSummary]) -> str:
+    """Name the segments in which the loop earns clearly more, or less, than the first action."""
+    sentence = ""
+    for word, sign in (("more", 1.0), ("less", -1.0)):
+        names = [
+            each.name or "all others"
+            for each in segments
+            if min(sign * each.gain.low, sign * each.gain.high) > 0.0
+        ]
+        if names:
+            shown = ", ".join(names[:SHOWN_SEGMENTS])
+            rest = f" and {len(names) - SHOWN_SEGMENTS} more" if names[SHOWN_SEGMENTS:] else ""
+            sentence += f" The loop earns {word} than the first action for {shown}{rest}."
+    return sentence or " In none of them the loop clearly earns more or less than the first action."
 
 
 def _build_forgetting_panel(
@@ -344,7 +428,8 @@ def _build_rewards_panel(loop: Loop) -> RewardsPanel:
         answer = "No decision has its reward yet."
     else:
         share = funnel.learned / completed
-        answer = f"{share:.0%} of the completed decisions got a reward in time."
+        decided = _format_count(completed, "completed decision")
+        answer = f"{share:.0%} of {decided} got a reward in time."
     return RewardsPanel(answer, count_waiting_decisions(loop.store, loop.id), funnel._asdict())
 
 
@@ -365,7 +450,27 @@ def read_recent_requests(loop: Loop) -> RecentRequests:
     weights = [
         FeatureWeight(name, amount) for name, amount in ranking[:SHOWN_FEATURES] if amount > 0.0
     ]
-    return RecentRequests(weights, speeds, [event_id for event_id, _ in rows[:SHOWN_EVENTS]])
+    events = [event_id for event_id, _ in rows[:SHOWN_EVENTS]]
+    context = _list_context_features(each.context_features for each in requests)
+    return RecentRequests(weights, speeds, events, len(requests), context)
+
+
+def _list_context_features(contexts: Iterable[Sequence[Mapping[str, object]]]) -> list[str]:
+    """List the names of single values, "a.b" in a namespace, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for objects in contexts:
+        spaces = [("", each) for each in objects]
+        for key, value in [pair for each in objects for pair in each.items()]:
+            if isinstance(value, Mapping):
+                spaces.append((f"{key}.", value))
+        counts.update(
+            space + name
+            for space, features in spaces
+            for name, value in features.items()
+            if isinstance(value, str | int | float) and not (space + name).startswith("_")
+        )
+    names = [name for name, _ in counts.most_common() if len(name) <= MAX_FEATURE_CHARACTERS]
+    return sorted(names[:SHOWN_CONTEXT_FEATURES])
 
 
 def capitalize(text: str) -> str:

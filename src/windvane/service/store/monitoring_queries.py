@@ -90,6 +90,17 @@ def list_decision_summaries(log: LogReader, loop: int, after: int, limit: int) -
     return log.fetch_all(query.order_by(decisions.c.id).limit(limit))
 
 
+def list_contexts(log: LogReader, loop: int, after: int, limit: int) -> list[tuple[int, str]]:
+    """List the first `limit` requests after a decision, without the offers that were cut out."""
+    columns = decisions.c["id", "request", "offer_at"]
+    query = select(*columns).where(decisions.c.loop == loop, decisions.c.id > after)
+    rows = log.fetch_all(query.order_by(decisions.c.id).limit(limit))
+    return [
+        (id_, join_request(request, None if offer_at is None else "null", offer_at))
+        for id_, request, offer_at in rows
+    ]
+
+
 def list_recent_decisions(log: LogReader, loop: int, limit: int) -> Sequence[Any]:
     """List the last decisions, newest first."""
     query = _SELECT_SUMMARIES.where(decisions.c.loop == loop)

@@ -4,7 +4,7 @@
 // legend under the pointer and `summary` for the legend otherwise; a line also has one value a bin,
 // null if unknown, and perhaps one standard error a bin.
 
-import { createElement, formatTime, isKnown } from "./format.js";
+import { createElement, formatMoment, formatTime, isKnown } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const AXIS_WIDTH = 44; // pixels, as all sizes below
@@ -41,7 +41,7 @@ export function drawChart(host, { bins, range, series, paint, label }) {
   paint(svg, scale);
   const legend = createLegend(series);
   const showBin = createCursor(svg, scale, bins, (bin) => {
-    legend.show(bin, bin === null ? "" : formatTime(bins.starts[bin], scale.span));
+    legend.show(bin, bin === null ? "" : formatMoment(bins.starts[bin]));
     host.shownBin = bin;
   });
   svg.addEventListener("pointermove", (event) => {
@@ -121,9 +121,9 @@ function createCursor(svg, { top, bottom, middle }, bins, onChange) {
 
 function createLegend(series) {
   const element = createElement("ul", "legend");
-  const values = series.map(({ name, color }) => {
+  const values = series.map(({ name, color, mark }) => {
     const item = createElement("li");
-    const swatch = createElement("i");
+    const swatch = createElement("i", mark);
     swatch.style.background = color;
     const label = createElement("span", "name", name);
     label.title = name;
@@ -213,12 +213,20 @@ export function drawBar(svg, scale, start, [from, to], gap, attributes) {
   appendShape(svg, "rect", { x: scale.x(start) + gap / 2, y: top, ...size, ...attributes });
 }
 
-/** Draw the marks of drift alarms over a chart. */
-export function drawAlarms(svg, { top, bottom, middle }, alarmBins) {
+const ALARM_HEADS = {
+  // Paths from the top of an alarm's line
+  errors: "m-5 -4h10l-5 8z", // a triangle
+  clicks: "m0 -5l5 5l-5 5l-5 -5z", // a diamond
+};
+const ALARM_SHIFT = 2; // from the middle of a bin, so that both kinds of one bin are seen
+
+/** Draw the marks of alarms over a chart; the kind is errors or clicks. */
+export function drawAlarms(svg, { top, bottom, middle }, alarmBins, kind) {
   for (const bin of alarmBins) {
-    const x = middle(bin);
-    appendShape(svg, "line", { x1: x, x2: x, y1: top, y2: bottom, class: "alarm" });
-    appendShape(svg, "path", { d: `M${x - 5} ${top - 4}h10l-5 8z`, class: "alarm-head" });
+    const x = middle(bin) + (kind === "clicks" ? ALARM_SHIFT : -ALARM_SHIFT);
+    appendShape(svg, "line", { x1: x, x2: x, y1: top, y2: bottom, class: `alarm ${kind}` });
+    const d = `M${x} ${top}${ALARM_HEADS[kind]}`;
+    appendShape(svg, "path", { d, class: `alarm-head ${kind}` });
   }
 }
 

@@ -1,9 +1,11 @@
 // The dashboard of one loop: fetches its data every two seconds and shows it.
 
 import { showEvaluationForever } from "./evaluate.js";
-import { createElement } from "./format.js";
+import { createElement, describeZone, formatMoment } from "./format.js";
 import { showPanels, showReport } from "./panels.js";
 import { fetchWithKey, loopName, storeKey } from "./requests.js";
+import { downloadCsv, listGroups } from "./tables.js";
+import { changeView, createLink, readView } from "./view.js";
 
 const REFRESH_MILLISECONDS = 2000;
 const RESIZE_MILLISECONDS = 150; // of rest, after which the charts are drawn again
@@ -19,10 +21,38 @@ function clockOffset() {
 }
 
 function dataUrl() {
-  const span = Number(byId("range").value) * 1e6; // microseconds
+  const query = new URLSearchParams();
+  const span = Number(readView("range")) * 1e6; // microseconds
   const now = Date.now() * 1000 - clockOffset() * 1e6;
-  const since = Math.floor((now - span) / SINCE_STEP) * SINCE_STEP;
-  return `/board/${encodeURIComponent(loopName)}.json${span ? `?since=${since}` : ""}`;
+  if (readView("since")) query.set("since", readView("since"));
+  else if (span) query.set("since", Math.floor((now - span) / SINCE_STEP) * SINCE_STEP);
+  if (readView("until")) query.set("until", readView("until"));
+  const feature = readView("by") || shownData?.segments.features[0];
+  if (feature) query.set("by", feature);
+  return `/board/${encodeURIComponent(loopName)}.json?${query}`;
+}
+
+/** Show the range of the address; one with two ends is an entry of its own. */
+function showRange() {
+  const [since, until] = [readView("since"), readView("until")];
+  byId("range").querySelector("[value=fixed]")?.remove();
+  if (since && until) {
+    const [from, to] = [since, until].map((time) => formatMoment(Number(time)));
+    const option = createElement("option", "", `${from} to ${to}`);
+    option.value = "fixed";
+    byId("range").append(option);
+    byId("range").value = "fixed";
+    return;
+  }
+  byId("range").value = readView("range");
+}
+
+/** The link opens this view with the same decisions, however late it is followed. */
+function showLink() {
+  const { since, until, decisions } = shownData;
+  const ends = decisions ? { since: String(since), until: String(until + 1), range: "" } : {};
+  const feature = shownData.segments.feature ?? "";
+  byId("view-link").href = createLink({ ...ends, by: feature });
 }
 
 function showStatus(text, className) {
@@ -46,6 +76,7 @@ async function refresh() {
       throw error;
     }
     shownTag = tag;
+    if (!shownData.segments.feature && shownData.segments.features.length) return refresh();
   }
   showStatus(shownData.behind ? "reading the log" : "live", "on");
 }
@@ -66,6 +97,7 @@ function showData() {
   for (const panel of document.querySelectorAll(".panel")) panel.hidden = isEmpty;
   if (isEmpty) return;
   showPanels(shownData);
+  showLink();
   showRecentEvents(shownData.recent);
 }
 
@@ -94,8 +126,46 @@ async function lookUpEvent(id) {
   const answer = await response.json();
   byId("report").hidden = !response.ok;
   byId("lookup-error").textContent = response.ok ? "" : answer.error.message;
-  if (response.ok) showReport(answer);
+  if (!response.ok) return;
+  changeView({ event: id });
+  showReport(answer, shownData.forgetting.learned);
 }
+
+function listSteps({ starts, width, counts, learning, drift }) {
+  const lines = [
+    ["this loop", learning.reward],
+    ["first action", learning.rewardBaseline],
+    ["random action", learning.rewardUniform],
+    ["prediction error", drift.error],
+  ];
+  const toTime = (microseconds) => new Date(microseconds / 1000).toISOString();
+  const ends = (value, error) => {
+    if (value === null || error === null) return [value, null, null];
+    return [value, value - 2 * error, value + 2 * error];
+  };
+  const isIn = (bins, bin) => Number(bins.includes(bin));
+  return [
+    [
+      ...["from", "until", "decisions"],
+      ...lines.flatMap(([name]) => [name, `${name} low`, `${name} high`]),
+      ...["predictions worse than usual", "share of clicks changed"],
+    ],
+    ...starts.map((start, bin) => [
+      toTime(start),
+      toTime(start + width),
+      counts[bin],
+      ...lines.flatMap(([, { value, error }]) => ends(value[bin], error[bin])),
+      isIn(drift.alarms, bin),
+      isIn(drift.clickAlarms, bin),
+    ]),
+  ];
+}
+
+const DOWNLOADS = {
+  time: () => listSteps(shownData),
+  actions: () => listGroups(shownData.chosen.actions, "action"),
+  segments: () => listGroups(shownData.segments.segments, shownData.segments.feature),
+};
 
 async function listLoops() {
   const response = await fetchWithKey("/board.json").catch(() => null);
@@ -124,9 +194,28 @@ function showCommands() {
 
 byId("loops").addEventListener("change", () => {
   const name = byId("loops").value;
-  location.assign(name === "default" ? "/" : `/loops/${encodeURIComponent(name)}`);
+  const path = name === "default" ? "/" : `/loops/${encodeURIComponent(name)}`;
+  const range = readView("range");
+  location.assign(path + (range && `?range=${range}`));
 });
-byId("range").addEventListener("change", refresh);
+byId("range").addEventListener("change", () => {
+  const range = byId("range").value;
+  if (range === "fixed") return;
+  changeView({ range, since: "", until: "" });
+  showRange();
+  refresh();
+});
+byId("feature").addEventListener("change", () => {
+  changeView({ by: byId("feature").value });
+  byId("feature").blur();
+  refresh();
+});
+for (const button of document.querySelectorAll("[data-download]")) {
+  const part = button.dataset.download;
+  button.addEventListener("click", () => {
+    downloadCsv(`${loopName}-${part}.csv`, DOWNLOADS[part]());
+  });
+}
 byId("lookup-form").addEventListener("submit", (event) => {
   event.preventDefault();
   const id = byId("event").value.trim();
@@ -147,7 +236,14 @@ addEventListener("resize", () => {
 });
 
 document.title = `${loopName} · Windvane`;
+byId("zone").textContent = `times: ${describeZone()}`;
+showRange();
 showCommands();
 listLoops();
-refreshForever();
+refreshForever().then(() => {
+  const id = readView("event");
+  if (!id || !shownData) return;
+  byId("event").value = id;
+  lookUpEvent(id);
+});
 showEvaluationForever(clockOffset);

@@ -1,9 +1,18 @@
 // The panel of evaluations: what other policies would have earned, starting and applying them.
 
 import { drawChart, drawLine, findRange } from "./charts.js";
-import { createElement, formatCount, formatEstimate, formatShare, formatTime } from "./format.js";
+import {
+  createElement,
+  formatCount,
+  formatEstimate,
+  formatMoment,
+  formatPercent,
+  formatShare,
+  formatTime,
+} from "./format.js";
 import { fillPolicyRows } from "./policy_rows.js";
 import { fetchWithKey, loopName, sendChange, storeKey } from "./requests.js";
+import { changeView, readView } from "./view.js";
 
 const RUNNING_MILLISECONDS = 1000; // between two looks at an evaluation that runs
 const IDLE_MILLISECONDS = 10_000;
@@ -14,8 +23,8 @@ const LONG_SPAN = 2 * 86_400e6; // microseconds, from which times are shown as d
 const byId = (id) => document.getElementById(id);
 let panel = null;
 let panelTag = null; // ETag of the panel that is shown
-let wantedId = null; // evaluation that the user has chosen; null: the newest
-let selectedId = null; // policy whose details are shown; null: the best one
+let wantedId = readView("evaluation") || null; // that the user has chosen; null: the newest
+let selectedId = readView("policy") || null; // policy whose details are shown; null: the best one
 let getClockOffset = () => 0; // seconds
 let timer = 0;
 let drawnWidth = 0; // of the chart, in pixels
@@ -41,13 +50,23 @@ async function refreshEvaluation() {
   const query = wantedId === null ? "" : `?id=${encodeURIComponent(wantedId)}`;
   const url = `/board/${encodeURIComponent(loopName)}/evaluation.json${query}`;
   const response = await fetchWithKey(url).catch(() => null);
-  if (response?.status === 404) wantedId = null; // it was deleted
+  if (response?.status === 404) selectEvaluation(null); // it was deleted
   if (!response?.ok) return;
   const tag = response.headers.get("etag");
   if (tag === panelTag) return;
   panel = await response.json();
   panelTag = tag;
   drawEvaluation();
+}
+
+function selectEvaluation(id) {
+  wantedId = id;
+  selectPolicy(null);
+}
+
+function selectPolicy(id) {
+  selectedId = id;
+  changeView({ evaluation: wantedId, policy: selectedId });
 }
 
 function drawEvaluation() {
@@ -90,7 +109,7 @@ function showList({ evaluations, shown, settings }) {
   if (shown?.since && shown.until) {
     const span = shown.until - shown.since;
     const [from, to] = [shown.since, shown.until].map((time) => formatTime(time, span));
-    facts.push(`${formatCount(shown.decisions)} decisions, ${from} to ${to}.`);
+    facts.push(`${formatCount(shown.decisions)} decisions, ${from} to ${to}, local time.`);
   }
   facts.push(`The loop has ${settings}.`);
   byId("evaluation-facts").textContent = facts.join(" ");
@@ -102,7 +121,7 @@ function showLastChange(change) {
   byId("last-change").hidden = !change;
   if (!change) return;
   const author = change.by === "auto-optimise" ? " by auto-optimisation" : "";
-  const time = new Date(change.at / 1000).toLocaleString("en-GB");
+  const time = formatMoment(change.at);
   const changes = change.changes.map(formatChange).join(", ");
   byId("last-change").textContent =
     `Settings changed${author} on ${time}: ${changes}. ${change.note}`;
@@ -116,7 +135,7 @@ function findSelected({ policies, best }) {
 function showPolicies(shown) {
   const line = findSelected(shown);
   fillPolicyRows(byId("policies"), shown.policies, line.id, ({ id }) => {
-    selectedId = id;
+    selectPolicy(id);
     showPolicies(shown);
   });
   showPolicy(line, shown);
@@ -127,7 +146,7 @@ function showPolicy(line, shown) {
   byId("policy-name").textContent = line.name;
   byId("policy-sentence").textContent = line.sentence;
   byId("policy-value").hidden = line.verdict === "untrusted";
-  byId("policy-value").textContent = describeValue(line);
+  byId("policy-value").textContent = describeValue(line, shown.policies[0]);
   byId("policy-sentence").hidden = panel.answer.includes(line.sentence); // it is said already
   const problems = line.problems.slice(1).map((text) => createElement("li", "", text));
   byId("policy-problems").replaceChildren(...problems);
@@ -139,9 +158,14 @@ function showPolicy(line, shown) {
   drawPolicyChart(line, shown);
 }
 
-function describeValue({ valueSentence, lift, effectiveRows }) {
-  const change = lift && ` Lift against this loop: ${lift}.`;
-  return `${valueSentence}${change} Effective rows: ${formatCount(effectiveRows)}.`;
+function describeValue(line, reference) {
+  const rows = `Effective rows: ${formatCount(line.effectiveRows)}.`;
+  if (line === reference || !reference.value) return `${line.valueSentence} ${rows}`;
+  const [lift, low, high] = [line.gain, line.gainLow, line.gainHigh].map((gain) =>
+    formatPercent(gain / Math.abs(reference.value)),
+  );
+  const unit = `of the ${reference.value.toFixed(3)} that this loop is estimated to earn`;
+  return `${line.valueSentence} The difference is ${lift} (${low} to ${high}) ${unit}. ${rows}`;
 }
 
 function describeChanges({ canApply, changes, verdict }) {
@@ -201,8 +225,7 @@ async function startEvaluation() {
     enableOfflineExperimentation: byId("evaluate-grid").checked,
     policies: policies.map((text) => ({ name: text.slice(0, 256), arguments: text })),
   });
-  wantedId = null;
-  selectedId = null;
+  selectEvaluation(null);
 }
 
 function askToApply() {
@@ -233,8 +256,7 @@ byId("cancel-evaluation").addEventListener("click", () => {
   sendAndShow(() => sendChange("DELETE", path));
 });
 byId("evaluations").addEventListener("change", () => {
-  wantedId = byId("evaluations").value;
-  selectedId = null;
+  selectEvaluation(byId("evaluations").value);
   sendAndShow(async () => {});
 });
 byId("apply").addEventListener("click", askToApply);

@@ -24,6 +24,19 @@ export function formatShare(share) {
   return isKnown(share) ? `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %` : "–";
 }
 
+/** A share as a change: +12 %, with a decimal if it is small. */
+export function formatPercent(share) {
+  const percent = 100 * share;
+  const text = Math.abs(percent).toFixed(Math.abs(percent) < 9.95 ? 1 : 0);
+  return `${percent < 0 ? "−" : "+"}${text} %`;
+}
+
+/** A value and the ends of its interval; `isChange` gives each a sign. */
+export function formatInterval({ value, low, high }, isChange = false) {
+  const format = isChange ? formatSigned : formatNumber;
+  return `${format(value)} (${format(low)} to ${format(high)})`;
+}
+
 /** A value with two standard errors. */
 export function formatEstimate(value, error) {
   return formatNumber(value) + (isKnown(error) ? ` ± ${(2 * error).toFixed(3)}` : "");
@@ -39,6 +52,23 @@ export function formatTime(microseconds, span) {
   if (span < MINUTE / 6) parts.fractionalSecondDigits = 1;
   const time = date.toLocaleTimeString("en-GB", parts);
   return span > DAY ? `${day}, ${time}` : time;
+}
+
+/** The time zone of all times on the page, such as "Europe/Rome (UTC+01:00)". */
+export function describeZone() {
+  const offset = -new Date().getTimezoneOffset(); // minutes
+  const [hours, minutes] = [Math.floor(Math.abs(offset) / 60), Math.abs(offset) % 60];
+  const digits = [hours, minutes].map((number) => String(number).padStart(2, "0")).join(":");
+  const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  return name === "UTC" ? name : `${name} (UTC${offset < 0 ? "−" : "+"}${digits})`;
+}
+
+/** A moment in full, with its zone. */
+export function formatMoment(microseconds) {
+  return new Date(microseconds / 1000).toLocaleString("en-GB", {
+    dateStyle: "medium",
+    timeStyle: "long",
+  });
 }
 
 /** Create an HTML element. Names come from clients of the service, so text is never markup. */

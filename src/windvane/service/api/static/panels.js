@@ -13,11 +13,14 @@ import {
   createElement,
   formatCount,
   formatEstimate,
+  formatMoment,
   formatNumber,
+  formatPercent,
   formatShare,
   formatSigned,
   isKnown,
 } from "./format.js";
+import { fillGroups } from "./tables.js";
 
 const OTHERS_COLOR = 8; // of all actions that are not named
 const SHOWN_AT_LEAST = [0, 0.1]; // range of values that the charts of rewards and errors show
@@ -55,49 +58,65 @@ const colorPlaces = new Map(); // by name of an action
 
 /** Show the data of a loop that has made decisions. */
 export function showPanels(data) {
-  for (const id of ["learning", "drift", "chosen", "arrived", "forgetting"]) {
+  for (const id of ["learning", "drift", "chosen", "segments", "arrived", "forgetting"]) {
     inPanel(id, ".answer").textContent = data[id].answer;
   }
   showTiles(data);
   showLearning(data);
   showDrift(data);
   showChosen(data);
+  showSegments(data);
   showArrived(data);
   showFeatures(data);
   showForgetting(data);
 }
 
 function showTiles({ learning, chosen, decisions }) {
-  const describeGain = ({ value, error }) => {
-    if (!isKnown(value)) return ["–", ""];
+  const describeGain = ({ value, error, lift }) => {
+    if (!isKnown(value)) return ["–", "", "no estimate"];
     const isBetter = value > 2 * error;
     const isWorse = value < -2 * error;
-    return [formatSigned(value), isBetter ? "good" : isWorse ? "bad" : ""];
+    const className = isBetter ? "good" : isWorse ? "bad" : "";
+    if (isKnown(lift.value)) {
+      const ends = `${formatPercent(lift.low)} to ${formatPercent(lift.high)}`;
+      return [formatPercent(lift.value), className, ends];
+    }
+    return [formatSigned(value), className, `± ${formatNumber(2 * error)}`];
   };
+  const { mean } = learning;
+  const rewards = formatCount(mean.count);
+  const meanError = isKnown(mean.error) ? `± ${formatNumber(2 * mean.error)}, ` : "";
   const tiles = [
-    [formatNumber(learning.mean.value), "", "mean reward of a decision"],
+    [formatNumber(mean.value), "", `${meanError}${rewards} rewards`, "mean reward of a decision"],
     [...describeGain(learning.overBaseline), "compared with the first action"],
     [...describeGain(learning.overUniform), "compared with a random action"],
-    [formatShare(chosen.explored), "", `explored, of ${formatCount(decisions)} decisions`],
+    [formatShare(chosen.explored), "", `of ${formatCount(decisions)} decisions`, "explored"],
   ];
-  const elements = tiles.map(([value, className, name]) => {
+  const elements = tiles.map(([value, className, interval, name]) => {
     const tile = createElement("div", "tile");
-    tile.append(createElement("b", className, value), createElement("span", "", name));
+    tile.append(
+      createElement("b", className, value),
+      createElement("small", "", interval),
+      createElement("span", "", name),
+    );
     return tile;
   });
   byId("tiles").replaceChildren(...elements);
 }
 
-const listAlarms = ({ alarms, clickAlarms }) => [...new Set([...alarms, ...clickAlarms])];
+function paintAlarms(svg, scale, { alarms, clickAlarms }) {
+  drawAlarms(svg, scale, alarms, "errors");
+  drawAlarms(svg, scale, clickAlarms, "clicks");
+}
 
 function createAlarmSeries({ alarms, clickAlarms }) {
-  const createSeries = (name, bins) => {
+  const createSeries = (name, bins, mark) => {
     const describe = (bin) => (bins.includes(bin) ? "here" : "");
-    return bins.length ? [{ name, color: "var(--alarm)", describe }] : [];
+    return bins.length ? [{ name, mark, describe }] : [];
   };
   return [
-    ...createSeries("predictions worse than usual", alarms),
-    ...createSeries("share of clicks changed", clickAlarms),
+    ...createSeries("predictions worse than usual", alarms, "errors"),
+    ...createSeries("share of clicks changed", clickAlarms, "clicks"),
   ];
 }
 
@@ -130,13 +149,13 @@ function showLearning(data) {
         appendShape(svg, "rect", { ...place, width, height: bottom - top, class: "veil" });
       });
       for (const line of lines) drawLine(svg, scale, line, range);
-      drawAlarms(svg, scale, listAlarms(drift));
+      paintAlarms(svg, scale, drift);
     },
   });
 }
 
 function showDrift(data) {
-  const { error, movement } = data.drift;
+  const { error, movement, lessons } = data.drift;
   const errorLine = createLine("error", "var(--c2)", error);
   const range = findRange([errorLine], SHOWN_AT_LEAST, errorLine);
   drawChart(byId("error"), {
@@ -145,10 +164,11 @@ function showDrift(data) {
     series: [errorLine, ...createAlarmSeries(data.drift)],
     paint(svg, scale) {
       drawLine(svg, scale, errorLine, range);
-      drawAlarms(svg, scale, listAlarms(data.drift));
+      paintAlarms(svg, scale, data.drift);
     },
   });
-  const describe = (bin) => formatNumber(movement[bin]);
+  const describe = (bin) =>
+    `${formatNumber(movement[bin])} by ${formatCount(lessons[bin])} rewards`;
   const bars = { name: "movement", color: "var(--c5)", value: movement, describe };
   drawChart(byId("movement"), {
     bins: data,
@@ -161,7 +181,7 @@ function showDrift(data) {
         const attributes = { fill: bars.color, class: "bar" };
         drawBar(svg, scale, data.starts[bin], [0, value], gap, attributes);
       });
-      drawAlarms(svg, scale, listAlarms(data.drift));
+      paintAlarms(svg, scale, data.drift);
     },
   });
 }
@@ -186,8 +206,8 @@ function showChosen(data) {
   const series = actions.map((action) => ({
     name: action.name === null ? "all others" : action.name,
     color: `var(--c${placeOf(action)})`,
-    describe: (bin) => formatShare(action.value[bin]),
-    summary: formatShare(action.total / data.decisions),
+    describe: (bin) => `${formatShare(action.value[bin])} of ${formatCount(data.counts[bin])}`,
+    summary: `${formatShare(action.total / data.decisions)} of ${formatCount(data.decisions)}`,
   }));
   drawChart(inPanel("chosen", ".chart"), {
     bins: data,
@@ -209,6 +229,24 @@ function showChosen(data) {
   });
 }
 
+function showSegments({ segments: { feature, features, segments }, chosen, decisions }) {
+  const options = { total: decisions, label: "action", hasGain: false };
+  fillGroups(byId("actions"), chosen.actions, options);
+  byId("segments").hidden = !features.length;
+  byId("by-segment").hidden = !segments.length;
+  fillGroups(byId("by-segment"), segments, { ...options, label: feature, hasGain: true });
+  const list = byId("feature");
+  if (list.matches(":focus")) return; // an open list must not change
+  const names = feature && !features.includes(feature) ? [feature, ...features] : features;
+  const items = names.map((name) => {
+    const option = createElement("option", "", name);
+    option.value = name;
+    option.selected = name === feature;
+    return option;
+  });
+  list.replaceChildren(...items);
+}
+
 function showArrived({ arrived: { funnel, waiting } }) {
   const createRow = (key, name, count, isMinor) => {
     const color = isMinor ? "var(--veil)" : undefined;
@@ -222,7 +260,9 @@ function showArrived({ arrived: { funnel, waiting } }) {
   ]);
 }
 
-function showFeatures({ features }) {
+function showFeatures({ features, weighed }) {
+  const requests = `${formatCount(weighed)} recent requests`;
+  for (const each of document.querySelectorAll(".weighed")) each.textContent = requests;
   inPanel("features", ".answer").textContent = features.length
     ? `Above all, ${features[0].name}.`
     : "None yet: the loop expects the same reward from every action.";
@@ -251,14 +291,16 @@ function showForgetting({ forgetting }) {
   byId("moving").hidden = isFixed;
   const bars = moving.map(({ name, share, text }) => ({ name, size: share, text }));
   fillBars(inPanel("moving", ".bars"), bars);
-  const deviation = `${formatNumber(noise)} (standard deviation)`;
+  const deviation = `${formatNumber(noise)} (standard deviation, ${formatCount(learned)} rewards)`;
   byId("half-life-note").textContent =
     `Rewards differ from their predictions by ${deviation}.`;
 }
 
-/** Show why one event got its choice. */
-export function showReport(report) {
-  const time = new Date(report.at / 1000).toLocaleString("en-GB");
+/** Show why one event got its choice; the belief has learned some rewards by now. */
+export function showReport(report, learned) {
+  byId("options-title").textContent =
+    `Probability then, estimate now, after ${formatCount(learned)} rewards`;
+  const time = formatMoment(report.at);
   const activation = report.activated ? "" : " · not activated";
   byId("report-title").textContent =
     `${report.event} · ${time} · round ${formatCount(report.round)}${activation}`;

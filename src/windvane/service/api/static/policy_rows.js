@@ -52,21 +52,24 @@ function createRow(line, reference, place) {
   row.setAttribute("aria-label", isReference ? line.valueSentence : line.sentence);
   const name = createElement("span", "name", line.name);
   name.title = line.text;
-  const difference = isReference ? line.value.toFixed(3) : formatGain(line);
+  const [difference, ends] = isReference ? describeReference(line) : describeGain(line);
   const track = createTrack(line, reference, place);
-  row.append(
-    name,
-    track,
-    createElement("span", "amount", line.verdict === "untrusted" ? "–" : difference),
-    createElement("span", "verdict", line.verdictWords),
-  );
+  const isTrusted = line.verdict !== "untrusted";
+  const amount = createElement("span", "amount", isTrusted ? difference : "–");
+  if (isTrusted) amount.append(createElement("small", "", ends));
+  row.append(name, track, amount, createElement("span", "verdict", line.verdictWords));
   return row;
 }
 
-function formatGain({ gain, gainLow, gainHigh }) {
+function describeReference({ value, low, high }) {
+  return [value.toFixed(3), [low, high].map((end) => end.toFixed(3)).join(" to ")];
+}
+
+function describeGain({ gain, gainLow, gainHigh }) {
   const half = (gainHigh - gainLow) / 2;
   const decimals = half > 0 ? Math.min(Math.max(1 - Math.floor(Math.log10(half)), 3), 6) : 3;
-  return (gain < 0 ? "−" : "+") + Math.abs(gain).toFixed(decimals);
+  const format = (number) => (number < 0 ? "−" : "+") + Math.abs(number).toFixed(decimals);
+  return [format(gain), `${format(gainLow)} to ${format(gainHigh)}`];
 }
 
 function createTrack(line, reference, place) {

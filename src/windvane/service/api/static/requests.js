@@ -12,7 +12,8 @@ export function storeKey(key) {
 export function fetchWithKey(url, options = {}) {
   const key = sessionStorage.getItem("key");
   const headers = key ? { "Ocp-Apim-Subscription-Key": key } : {};
-  return fetch(url, { ...options, headers: { ...headers, ...options.headers } });
+  const address = location.origin + url; // an address with a password in it cannot be fetched
+  return fetch(address, { ...options, headers: { ...headers, ...options.headers } });
 }
 
 /** Send a change to the loop; the error is the sentence of the service. */
