@@ -88,13 +88,16 @@ def test_the_container_starts_the_service_as_an_ordinary_user() -> None:
     assert any("sh /wheels/install.sh /wheels/*.whl /opt/windvane" in text for text in installing)
 
 
-def test_the_container_copies_files_that_exist_and_installs_extras_that_exist() -> None:
+def test_the_container_copies_files_that_are_sent_to_it_and_installs_extras_that_exist() -> None:
     container = read_container()
+    sent = (ROOT / ".dockerignore").read_text("utf-8").splitlines()  # to the builder
+    assert "*" in sent
     for each in (*container.before, *container.last):
         if each.name == "COPY" and not each.text.startswith("--from"):
             *sources, _ = each.text.split()
             for source in sources:
                 assert (ROOT / source).exists(), source
+                assert f"!{source.rstrip('/')}" in sent, source
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     script = (DEPLOY / "install.sh").read_text("utf-8")
     [extras] = re.findall(r"\$wheel\[([\w,]+)\]", script)

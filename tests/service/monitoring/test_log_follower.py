@@ -167,7 +167,7 @@ def test_a_changed_share_of_clicks_is_found_once_no_earlier_decision_waits(tmp_p
         assert again == found
 
         drift = build_dashboard(follower).drift
-        assert "the share of clicks changed once, last from" in drift.answer
+        assert "the share of clicks changed once, from" in drift.answer
         assert len(drift.click_alarms) == 1
         after = build_dashboard(follower, View(found.at + 1)).drift
         assert after.click_alarms == []

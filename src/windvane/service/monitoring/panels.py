@@ -313,7 +313,8 @@ def _judge_drift(lessons: LessonArrays, is_calibrated: bool, watches_clicks: boo
             sign = f"the share of clicks{whose} changed {_format_times(len(changes))}"
             last = changes[-1]
             before = f"{last.before:.2%} of {_format_count(last.count_before, 'decision')}"
-            signs.append(f"{sign}, last from {before} to {last.after:.2%} of {last.count_after:,}")
+            word = "last from" if len(changes) > 1 else "from"
+            signs.append(f"{sign}, {word} {before} to {last.after:.2%} of {last.count_after:,}")
     if len(lessons.alarms):
         times = _format_times(len(lessons.alarms))
         signs.append(f"predictions became worse than usual {times}")

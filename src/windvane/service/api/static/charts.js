@@ -218,12 +218,12 @@ const ALARM_HEADS = {
   errors: "m-5 -4h10l-5 8z", // a triangle
   clicks: "m0 -5l5 5l-5 5l-5 -5z", // a diamond
 };
-const ALARM_SHIFT = 2; // from the middle of a bin, so that both kinds of one bin are seen
+const ALARM_SHIFT = { errors: -5, clicks: 5 }; // in a bin with alarms of both kinds
 
 /** Draw the marks of alarms over a chart; the kind is errors or clicks. */
-export function drawAlarms(svg, { top, bottom, middle }, alarmBins, kind) {
+export function drawAlarms(svg, { top, bottom, middle }, kind, alarmBins, otherBins) {
   for (const bin of alarmBins) {
-    const x = middle(bin) + (kind === "clicks" ? ALARM_SHIFT : -ALARM_SHIFT);
+    const x = middle(bin) + (otherBins.includes(bin) ? ALARM_SHIFT[kind] : 0);
     appendShape(svg, "line", { x1: x, x2: x, y1: top, y2: bottom, class: `alarm ${kind}` });
     const d = `M${x} ${top}${ALARM_HEADS[kind]}`;
     appendShape(svg, "path", { d, class: `alarm-head ${kind}` });

@@ -105,8 +105,8 @@ function showTiles({ learning, chosen, decisions }) {
 }
 
 function paintAlarms(svg, scale, { alarms, clickAlarms }) {
-  drawAlarms(svg, scale, alarms, "errors");
-  drawAlarms(svg, scale, clickAlarms, "clicks");
+  drawAlarms(svg, scale, "errors", alarms, clickAlarms);
+  drawAlarms(svg, scale, "clicks", clickAlarms, alarms);
 }
 
 function createAlarmSeries({ alarms, clickAlarms }) {
