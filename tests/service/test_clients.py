@@ -81,6 +81,17 @@ def check(seen: Any) -> None:
     assert seen["bad rank"] == [400, "InvalidRankRequest"]
 
 
+def check_page(seen: Any) -> None:
+    """What every client that knows pages with slots must have seen."""
+    page = seen["multislot"]
+    assert page["eventId"] == "page"
+    shown = {slot["id"]: slot["rewardActionId"] for slot in page["slots"]}
+    assert list(shown) == ["top", "side"]
+    assert shown["top"] in ("pasta", "salad")
+    assert len(set(shown.values())) == 2
+    assert seen["bad slot"][:2] == [400, "InvalidRewardRequest"]
+
+
 def rewarded(server: Server, loop: str) -> None:
     """Under each event exactly as it was named, the reward was learned."""
     with Store(server.data) as store:
@@ -112,6 +123,14 @@ def test_the_python_client_of_the_preview_works(
     assert "explorationPercentage=0.2" in seen["epsilon"]["arguments"]
     assert "-q ::" in seen["epsilon"]["warnings"][0]
     assert seen["reset"]["arguments"] == seen["policy"]["arguments"]
+    check_page(seen)
+    assert "--ccb_explore_adf" in seen["policy"]["arguments"]
+    assert "explorationPercentage=0.2" in seen["multislot policy"]["arguments"]
+    with Store(server.data) as store:
+        row = store.find_loop("preview")
+        assert row is not None
+        statuses = [(each.slot, each.status) for each in store.list_rewards(row.id, "page")]
+    assert statuses == [("top", "learned"), ("side", "learned"), ("side", "extra")]
     assert seen["bad policy"] == [400, "InvalidPolicyContract", "InvalidPolicyContract"]
 
 
@@ -131,7 +150,7 @@ def test_the_rest_client_works(server: Server, node: Callable[[str], Play], pref
     assert set(seen["policy"]) == {"name", "arguments"}
     assert seen["model"]["creationTime"] <= seen["model"]["lastModifiedTime"]
     assert seen["logs"]["dateRange"]["from"] <= seen["logs"]["dateRange"]["to"]
-    assert seen["multislot"] == [403, "InvalidApiAccess"]
+    check_page(seen)
     assert seen["evaluation"]["status"] == "completed", seen["evaluation"]
     assert seen["evaluation"]["optimalPolicy"] == "online"
     sources = [result["policySource"] for result in seen["evaluation"]["policyResults"]]

@@ -66,6 +66,7 @@ class Client(Connection):
     """
 
     rank = _wait_for(operations.rank)
+    rank_slots = _wait_for(operations.rank_slots)
     reward = _wait_for(operations.reward)
     rewards = _wait_for(operations.rewards)
     activate = _wait_for(operations.activate)
@@ -123,6 +124,7 @@ class AsyncClient(Connection):
     """
 
     rank = _await(operations.rank)
+    rank_slots = _await(operations.rank_slots)
     reward = _await(operations.reward)
     rewards = _await(operations.rewards)
     activate = _await(operations.activate)

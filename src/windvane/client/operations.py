@@ -21,6 +21,8 @@ from windvane.client.results import (
     LoggedDecision,
     RankedAction,
     RankedDecision,
+    RankedPage,
+    RankedSlot,
     RequestError,
     RewardOutcome,
     RewardRequest,
@@ -35,6 +37,7 @@ from windvane.features.request_reader import (
     read_context,
     read_offered_action,
 )
+from windvane.features.slots import fill_slots, read_slots
 from windvane.validation import check_sequence, positive, real, whole
 
 MAX_WAIT_SECONDS = 30.0
@@ -44,7 +47,7 @@ MAX_BATCH_BYTES = 1 << 19  # of one request; the service takes twice as many
 MAX_ID_LENGTH = 256
 NOT_IN_AN_ID = re.compile("[\0\ud800-\udfff]")  # NUL, and halves of characters
 NOT_SENT = "the client made the decision itself, because no server answered"
-Event = RankedDecision | str
+Event = RankedDecision | RankedPage | str
 
 
 class _RankAnswer(msgspec.Struct, rename="camel"):
@@ -54,11 +57,18 @@ class _RankAnswer(msgspec.Struct, rename="camel"):
     degraded: bool = False
 
 
+class _PageAnswer(msgspec.Struct, rename="camel"):
+    slots: tuple[RankedSlot, ...]
+    event_id: str
+    degraded: bool = False
+
+
 class _BatchAnswer(msgspec.Struct):
     rewards: list[RewardOutcome]
 
 
 _rank_decoder = msgspec.json.Decoder(_RankAnswer)
+_page_answer_decoder = msgspec.json.Decoder(_PageAnswer)
 _batch_decoder = msgspec.json.Decoder(_BatchAnswer)
 _page_decoder = msgspec.json.Decoder(DecisionPage)
 _decode_health = msgspec.json.Decoder(Health).decode
@@ -182,9 +192,80 @@ def _read_decision(answer: _RankAnswer, ids: list[str], loop: str) -> RankedDeci
     )
 
 
+def _decode_slots(event_id: str, slots: Sequence[str], body: bytes) -> _PageAnswer:
+    """Decode what the slots of an event show."""
+    answer = _page_answer_decoder.decode(body)
+    if answer.event_id != event_id or [slot.id for slot in answer.slots] != list(slots):
+        raise msgspec.ValidationError("the event or its slots are others")
+    if len({slot.action for slot in answer.slots}) < len(slots):
+        raise msgspec.ValidationError("an action fills two slots")
+    return answer
+
+
+def rank_slots(
+    client: Connection,
+    context: Features | Sequence[Features],
+    actions: Sequence[str | Features],
+    slots: Sequence[str | Features],
+    *,
+    baselines: Sequence[str] = (),
+    event_id: str | None = None,
+    defer_activation: bool = False,
+    loop: str | None = None,
+    timeout: float | None = None,
+) -> Operation[RankedPage]:
+    """Choose an action for each slot, which is an id or an object with id, exclude and features.
+
+    `baselines` are the actions that the slots show if no server answers within `rank_timeout`
+    seconds, by default the first ones with which all slots can be filled.
+    """
+    loop = client.loop if loop is None else loop
+    contexts = read_context(context)
+    offered = [read_offered_action(action) for action in check_list("actions", actions)]
+    ids = [action.id for action in offered]
+    find_places(ids, ())
+    page = read_slots(slots, ids)
+    shown = list(check_list("baselines", baselines)) or fill_slots(page, ids)
+    event_id = make_id() if event_id is None else _check_id("rank_slots", event_id)
+    request = {
+        "eventId": event_id,
+        "contextFeatures": contexts,
+        "actions": [{"id": action.id, "features": action.features} for action in offered],
+        "slots": [
+            {
+                "id": slot.id,
+                "features": slot.features,
+                "excludedActions": [id_ for k, id_ in enumerate(ids) if k not in slot.places],
+                "baselineAction": baseline,
+            }
+            for slot, baseline in zip(page, shown, strict=True)
+        ],
+        "deferActivation": defer_activation,
+    }
+    call = Call(
+        name="rank_slots",
+        method="POST",
+        path=_loop_path(client, loop, "multislot/rank"),
+        decode=partial(_decode_slots, event_id, [slot.id for slot in page]),
+        timeout=client.rank_timeout
+        if timeout is None
+        else positive("rank_slots", "timeout", timeout),
+        body=_encode("rank_slots", request),
+        request_id=make_id(),
+    )
+    try:
+        answer = yield call
+    except DeliveryError:
+        local = tuple(RankedSlot(slot.id, id_, 1.0) for slot, id_ in zip(page, shown, strict=True))
+        return RankedPage(slots=local, event_id=event_id, loop=loop, degraded=True, is_local=True)
+    return RankedPage(
+        slots=answer.slots, event_id=answer.event_id, loop=loop, degraded=answer.degraded
+    )
+
+
 def activate(client: Connection, event: Event, *, loop: str | None = None) -> Operation[bool]:
     """Activate a decision whose activation was deferred; False if the client made it itself."""
-    if isinstance(event, RankedDecision):
+    if not isinstance(event, str):
         if event.is_local:
             return False
         loop, event = event.loop, event.event_id
@@ -195,18 +276,24 @@ def activate(client: Connection, event: Event, *, loop: str | None = None) -> Op
 
 
 def make_reward(
-    event: Event, value: float, loop: str | None = None, request_id: str | None = None
+    event: Event,
+    value: float,
+    loop: str | None = None,
+    request_id: str | None = None,
+    slot: str | None = None,
 ) -> RewardRequest | RewardOutcome:
     """A checked reward to send; its outcome if the client made the decision itself."""
     if not isinstance(value, int | float) or not -1.0 <= value <= 1.0:
         raise RewardError(f"reward: the value must be a number in [-1, 1], got {shorten(value)}")
-    if isinstance(event, RankedDecision):
+    if isinstance(event, RankedDecision | RankedPage):
         if event.is_local:
             return RewardOutcome(event.event_id, "not sent", NOT_SENT)
         loop, event = event.loop, event.event_id
     checked = _check_id("reward", event)
     number = make_id() if request_id is None else _check_id("reward", request_id, "request_id")
-    return RewardRequest(checked, float(value), number, loop)
+    if slot is not None:
+        _check_id("reward", slot, "slot")
+    return RewardRequest(checked, float(value), number, loop, slot)
 
 
 def reward(
@@ -214,15 +301,17 @@ def reward(
     event: Event,
     value: float,
     *,
+    slot: str | None = None,
     request_id: str | None = None,
     loop: str | None = None,
 ) -> Operation[RewardOutcome]:
     """Send the reward of a decision or an event id, in [-1, 1]; it counts once.
 
-    The reward of a decision that the client made itself is not sent. Raises a DeliveryError if no
+    `slot` is the id of a slot of a page; only a page whose reward model is `sum` needs none. The
+    reward of a decision that the client made itself is not sent. Raises a DeliveryError if no
     server takes the reward in time.
     """
-    request = make_reward(event, value, loop, request_id)
+    request = make_reward(event, value, loop, request_id, slot)
     if isinstance(request, RewardOutcome):
         return request
     [outcome] = yield from rewards(client, [request])
@@ -272,7 +361,7 @@ def rewards(
 
 def _read_reward(item: object) -> RewardRequest | RewardOutcome:
     if isinstance(item, RewardRequest):
-        return make_reward(item.event_id, item.value, item.loop, item.request_id)
+        return make_reward(item.event_id, item.value, item.loop, item.request_id, item.slot)
     if isinstance(item, tuple) and len(item) == 2:
         return make_reward(*item)
     message = "rewards: a RewardRequest, or an event and a value, must be given"
@@ -294,6 +383,7 @@ def _split(rewards: Mapping[int, RewardRequest]) -> Generator[dict[int, bytes], 
     for place, reward in rewards.items():
         text = msgspec.json.encode(
             {"eventId": reward.event_id, "value": reward.value, "requestId": reward.request_id}
+            | ({} if reward.slot is None else {"slotId": reward.slot})
         )
         if chunk and (len(chunk) >= MAX_BATCH_REWARDS or size + len(text) > MAX_BATCH_BYTES):
             yield chunk

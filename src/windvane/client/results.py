@@ -53,6 +53,38 @@ class RankedDecision(msgspec.Struct, frozen=True, kw_only=True):
         return self.probabilities[self.index]
 
 
+class RankedSlot(msgspec.Struct, frozen=True, rename="camel"):
+    """The action of a slot, and its probability given the slots before."""
+
+    id: str
+    action: str = msgspec.field(name="rewardActionId")
+    probability: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+
+
+class RankedPage(msgspec.Struct, frozen=True, kw_only=True):
+    """What each slot of a page shows.
+
+    If `is_local`, no server answered in time, and the slots show their baselines. Such a page must
+    not be rewarded, and `reward` does not send its rewards.
+
+    >>> from windvane.client import RankedPage, RankedSlot
+    >>> page = RankedPage(slots=(RankedSlot("top", "news", 0.5),), event_id="visit-1")
+    >>> page.actions
+    {'top': 'news'}
+    """
+
+    slots: tuple[RankedSlot, ...]
+    event_id: str
+    loop: str = "default"
+    degraded: bool = False  # whether nothing is learned of this page
+    is_local: bool = False
+
+    @property
+    def actions(self) -> dict[str, str]:
+        """The id of the action of each slot, by the id of the slot."""
+        return {slot.id: slot.action for slot in self.slots}
+
+
 class RewardRequest(msgspec.Struct, frozen=True):
     """A reward to send; a repetition with the same request id counts once.
 
@@ -65,6 +97,7 @@ class RewardRequest(msgspec.Struct, frozen=True):
     value: float
     request_id: str = msgspec.field(default_factory=make_id)
     loop: str | None = None  # None: that of the client
+    slot: str | None = None  # of a page; None: the reward of all there is
 
 
 class RewardOutcome(msgspec.Struct, frozen=True, rename="camel"):
@@ -101,6 +134,17 @@ class RankedAction(msgspec.Struct, frozen=True):
     probability: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 
+class LoggedSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a slot of a page showed, and what was learned of it."""
+
+    id: str
+    ranking: tuple[RankedAction, ...]  # given the slots before
+    reward_action_id: str
+    baseline_action: str
+    reward: float | None  # None: nothing was learned, or only of the page as a whole
+    is_default_reward: bool
+
+
 class LoggedDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A decision of the log, and what is known of its reward by now.
 
@@ -120,6 +164,7 @@ class LoggedDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reward: float | None  # the sum of what was learned so far; None: nothing
     is_default_reward: bool  # whether no reward came in time
     is_final: bool  # whether the reward can no longer change
+    slots: tuple[LoggedSlot, ...] | None = None  # of a page, whose first slot `ranking` is about
 
     @property
     def action(self) -> str:

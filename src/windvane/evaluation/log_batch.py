@@ -50,6 +50,7 @@ class LogBatch(NamedTuple):
     slots: Places | None = None  # (n,) the row's slot in its event, from 0; None: no event has more
     is_slate: Booleans | None = None  # (n,) whether the reward is that of all slots of the event
     columns: Mapping[str, Floats | Sequence[object]] | None = None  # others of a table, by name
+    baselines: Places | None = None  # (n,) the actions that would have been shown; None: the first
 
     @property
     def event_starts(self) -> Places:

@@ -151,3 +151,28 @@ def list_allowed(slots: Sequence[Slot], count: int) -> Booleans:
             row[:] = False
             row[list_places(slot.places)] = True
     return allowed
+
+
+def describe_contexts(context: JsonObjects, slots: Sequence[Slot]) -> list[JsonObjects]:
+    """The context of each slot of a page; a page of one slot without features adds nothing."""
+    if len(slots) == 1 and not slots[0].features:
+        return [context]
+    return [[*context, describe_slot(slot, index)] for index, slot in enumerate(slots)]
+
+
+def fill_slots(slots: Sequence[Slot], ids: Sequence[str]) -> list[str]:
+    """The ids of the first actions with which all slots can be filled; raise ArmsError if none."""
+    owners: dict[int, int] = {}  # the slot of each action that is taken
+
+    def find(slot: int, seen: set[int]) -> bool:
+        for place in slots[slot].places:
+            if place not in seen:
+                seen.add(place)
+                if place not in owners or find(owners[place], seen):
+                    owners[place] = slot
+                    return True
+        return False
+
+    if not all(find(slot, set()) for slot in range(len(slots))):
+        raise ArmsError("rank_slots: the slots exclude so much that they cannot all be filled")
+    return [ids[place] for place in sorted(owners, key=lambda place: owners[place])]

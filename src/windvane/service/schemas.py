@@ -6,11 +6,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 MAX_ACTIONS = 10_000
+MAX_SLOTS = 50  # of a page
 MAX_BATCH_REWARDS = 1000
 MAX_IMPORTED_DECISIONS = 100  # of a request: the service stops for some milliseconds
 MAX_ARGUMENTS_LENGTH = 1024  # of the text of a policy
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Objects = list[dict[str, Any]]
+Reward = Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -23,13 +25,18 @@ class Action(msgspec.Struct, frozen=True):
 Actions = Annotated[list[Action], msgspec.Meta(min_length=1, max_length=MAX_ACTIONS)]
 
 
-class RankOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All of a rank request except its actions."""
+class EventOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What every rank request may have beside its actions."""
 
     context_features: Objects = []
-    excluded_actions: list[str] = []
     event_id: Name | None = None
     defer_activation: bool = False
+
+
+class RankOptions(EventOptions, frozen=True, kw_only=True, rename="camel"):
+    """All of a rank request except its actions."""
+
+    excluded_actions: list[str] = []
 
 
 class RankRequest(RankOptions, frozen=True, kw_only=True):
@@ -64,6 +71,53 @@ class RankResponse(msgspec.Struct, frozen=True, rename="camel"):
     degraded: bool = False
 
 
+class SlotRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """A slot of a page to fill, and the action that the client would show there."""
+
+    id: Name
+    baseline_action: Name
+    features: Objects = []
+    excluded_actions: list[str] = []
+
+
+Slots = Annotated[list[SlotRequest], msgspec.Meta(min_length=1, max_length=MAX_SLOTS)]
+
+
+class PageOptions(EventOptions, frozen=True, kw_only=True, rename="camel"):
+    """All of a rank request for the slots of a page except its actions."""
+
+    slots: Slots
+
+
+class PageRequest(PageOptions, frozen=True, kw_only=True):
+    """A request to choose an action for each slot of a page; no action fills two."""
+
+    actions: Actions
+
+
+class RawPageRequest(EventOptions, frozen=True, kw_only=True):
+    """A page to fill whose actions and slots are left as the JSON that came."""
+
+    actions: msgspec.Raw
+    slots: msgspec.Raw
+
+
+class ShownAction(msgspec.Struct, frozen=True, rename="camel"):
+    """The action of a slot, and its probability given the slots before."""
+
+    id: str
+    reward_action_id: str
+    probability: float
+
+
+class PageResponse(msgspec.Struct, frozen=True, rename="camel"):
+    """What each slot of a page shows, in the order of the request."""
+
+    slots: list[ShownAction]
+    event_id: str
+    degraded: bool = False
+
+
 class FeatureScore(msgspec.Struct, frozen=True):
     """What a feature, or a crossing of two, adds to the estimate of an action."""
 
@@ -87,15 +141,39 @@ class ExplainedRankResponse(RankResponse, frozen=True, rename="camel"):
 class RewardRequest(msgspec.Struct, frozen=True):
     """The reward of a decision."""
 
-    value: Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]
+    value: Reward
+
+
+class SlotReward(msgspec.Struct, frozen=True, rename="camel"):
+    """The reward of a slot."""
+
+    slot_id: Name
+    value: Reward
+
+
+SlotRewards = Annotated[list[SlotReward], msgspec.Meta(min_length=1, max_length=MAX_SLOTS)]
+
+
+class PageRewardRequest(msgspec.Struct, frozen=True):
+    """The rewards of some slots of a page; those of others may come later."""
+
+    reward: SlotRewards
+
+
+class EitherRewardRequest(msgspec.Struct, frozen=True):
+    """The reward of a decision, or those of slots: clients send both to the same paths."""
+
+    value: Reward | None = None
+    reward: SlotRewards | None = None
 
 
 class RewardItem(msgspec.Struct, frozen=True, rename="camel"):
     """One reward of many."""
 
     event_id: Name
-    value: Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]
+    value: Reward
     request_id: Name | None = None
+    slot_id: Name | None = None  # of a page
 
 
 class RewardBatchRequest(msgspec.Struct, frozen=True):
@@ -106,7 +184,7 @@ class RewardBatchRequest(msgspec.Struct, frozen=True):
         msgspec.Meta(
             min_length=1,
             max_length=MAX_BATCH_REWARDS,
-            description="Objects with eventId, value in [-1, 1] and, optional, requestId.",
+            description="Objects with eventId, value in [-1, 1] optional requestId, slotId.",
         ),
     ]
 
@@ -141,7 +219,7 @@ class ImportedItem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     excluded_actions: list[str] = []
     reward_action_id: Name
     probabilities: list[float | None] = []  # of all actions, in their order; empty: none is known
-    reward: Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]
+    reward: Reward
 
 
 class ImportRequest(msgspec.Struct, frozen=True):
@@ -159,6 +237,17 @@ class ImportResponse(msgspec.Struct, frozen=True):
     known: int
 
 
+class StreamedSlot(msgspec.Struct, frozen=True, rename="camel"):
+    """What a slot of a page showed, given the slots before it, and what was learned of it."""
+
+    id: str
+    ranking: list[Ranked]
+    reward_action_id: str
+    baseline_action: str
+    reward: float | None  # null: nothing was learned, or only of the page as a whole
+    is_default_reward: bool
+
+
 class StreamedDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A decision of the log, and what is known of its reward by now."""
 
@@ -173,6 +262,7 @@ class StreamedDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     reward: float | None  # the sum of what was learned so far; null: nothing
     is_default_reward: bool  # whether no reward came in time
     is_final: bool  # whether the reward can no longer change
+    slots: list[StreamedSlot] | msgspec.UnsetType = msgspec.UNSET  # of a page: all of them
 
 
 class DecisionPage(msgspec.Struct, frozen=True):

@@ -59,5 +59,22 @@ exported = "--cb_explore_adf --epsilon 0.2 --power_t 0 -l 0.001 --cb_type mtr -q
 seen["epsilon"] = admin.update_policy({"name": "x", "arguments": exported})
 bad = {"name": "x", "arguments": "--cb_explore_adf --epsilon much"}
 seen["bad policy"] = code_of(lambda: admin.update_policy(bad))
+enabled = policy["arguments"].replace("--cb_explore_adf", "--ccb_explore_adf")
+seen["multislot policy"] = admin.update_policy(
+    {"name": "x", "arguments": f"--epsilon 0.2 {enabled}"}
+)
+slots: list[dict[str, Any]] = [
+    {"id": "top", "baselineAction": "pasta", "features": [{"size": "large"}],
+     "excludedActions": ["soup"], "positionFeatures": [{"size": "large"}]},
+    {"id": "side", "baselineAction": "soup"},
+]  # fmt: skip
+page = {"actions": actions, "slots": slots, "contextFeatures": [{"day": "monday"}]}
+seen["multislot"] = client.rank_multi_slot({**page, "eventId": "page", "deferActivation": True})
+client.activate_multi_slot("page")
+client.reward_multi_slot("page", {"reward": [{"slotId": "top", "value": 0.5}]})
+client.reward_multi_slot("page", {"reward": [{"slotId": "side", "value": 1.0}]})
+client.reward("page", {"reward": [{"slotId": "side", "value": 1.0}]})  # as its documentation says
+bad_slot = {"reward": [{"slotId": "foot", "value": 1.0}]}
+seen["bad slot"] = code_of(lambda: client.reward_multi_slot("page", bad_slot))
 seen["reset"] = admin.reset_policy()
 print(json.dumps(seen))

@@ -66,7 +66,19 @@ seen.deleted = codeOf(await evaluation.get());
 well(await client.path("/model").get(), "200");
 well(await client.path("/model").delete(), "204");
 well(await client.path("/logs").delete(), "204");
-seen["multislot"] = codeOf(await client.path("/multislot/rank").post(
-  { body: { actions, slots: [{ id: "top", baselineAction: "pasta" }] } }
+const slots = [
+  { id: "top", baselineAction: "pasta", features: [{ size: "large" }], excludedActions: ["soup"] },
+  { id: "side", baselineAction: "soup", positionFeatures: [] },
+];
+seen.multislot = well(await client.path("/multislot/rank").post(
+  { body: { actions, slots, eventId: "page", deferActivation: true } }
+), "201");
+const page = "/multislot/events/{eventId}";
+well(await client.path(`${page}/activate`, "page").post(), "204");
+well(await client.path(`${page}/reward`, "page").post(
+  { body: { reward: [{ slotId: "top", value: 0.5 }, { slotId: "side", value: 1 }] } }
+), "204");
+seen["bad slot"] = codeOf(await client.path(`${page}/reward`, "page").post(
+  { body: { reward: [{ slotId: "foot", value: 0.5 }] } }
 ));
 console.log(JSON.stringify(seen));

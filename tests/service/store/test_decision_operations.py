@@ -39,7 +39,7 @@ def test_a_lesson_has_the_features_and_times_of_its_decision(store: Store, loop:
     write(store, put_decision(loop, "e", at=5))
     (lesson,) = write(store, put_reward(loop, "e", 0.25, at=9)).lessons
     put = make_decision(loop, "e")
-    assert lesson[1:] == (1, "observe", 0.25, 9, put.round, 5, put.features, 0, 1)
+    assert lesson[1:] == (1, "observe", 0.25, 9, put.round, 5, put.features, 0, 1, None)
     assert list(store.iterate_lessons(loop)) == [[lesson._replace(previous=0, change=0)]]
 
 
@@ -80,7 +80,7 @@ def test_a_reward_after_the_wait_time_is_late(
 
 
 def test_rewards_before_their_decision_are_learned_when_it_arrives(store: Store, loop: int) -> None:
-    assert write(store, put_reward(loop, "e", 0.5, at=1)) == ("orphan", ())
+    assert write(store, put_reward(loop, "e", 0.5, at=1)) == ("orphan", (), "")
     assert write(store, put_reward(loop, "e", 0.25, at=2)).status == "orphan"
     assert store.read_funnel(loop).orphan == 2
     ranked = write(store, put_decision(loop, "e", at=3, terms=SUMMING_TERMS))
@@ -93,12 +93,12 @@ def test_rewards_before_their_decision_are_learned_when_it_arrives(store: Store,
 
 def test_a_deferred_decision_learns_once_it_is_activated(store: Store, loop: int) -> None:
     write(store, put_decision(loop, "e", deferred=True))
-    assert write(store, put_reward(loop, "e", 0.5)) == ("held", ())
+    assert write(store, put_reward(loop, "e", 0.5)) == ("held", (), "")
     activated = write(store, Activate(loop, "e", 2 * SECOND, TERMS))
     assert activated.status == "activated"
     assert [lesson.value for lesson in activated.lessons] == [0.5]
-    assert write(store, Activate(loop, "e", 3 * SECOND, TERMS)) == ("already", ())
-    assert write(store, Activate(loop, "unknown", 0, TERMS)) == ("unknown", ())
+    assert write(store, Activate(loop, "e", 3 * SECOND, TERMS)) == ("already", (), "")
+    assert write(store, Activate(loop, "unknown", 0, TERMS)) == ("unknown", (), "")
     assert store.read_funnel(loop) == count_rows(store, loop)
     kept = store.find_decision(loop, "e")
     assert kept is not None
@@ -126,14 +126,14 @@ def test_expired_decisions_learn_the_default_in_the_order_of_their_ids(store: St
     assert [lesson.decision for lesson in first + second] == [1, 3, 4]
     assert {lesson[2:5] for lesson in first + second} == {("default", -1.0, 9)}
     assert write(store, Expire(loop, 4, -1.0, at=9)) == (0, ())
-    assert write(store, put_reward(loop, "e0")) == ("late", ())
+    assert write(store, put_reward(loop, "e0")) == ("late", (), "")
     assert store.read_funnel(loop) == count_rows(store, loop)
 
 
 def test_nothing_is_learned_from_a_decision_without_features(store: Store, loop: int) -> None:
     degraded = make_decision(loop, "e")._replace(features=None, degraded=True)
     write(store, PutDecision(degraded, TERMS))
-    assert write(store, put_reward(loop, "e")) == ("unlearned", ())
+    assert write(store, put_reward(loop, "e")) == ("unlearned", (), "")
     assert write(store, Expire(loop, WAIT, 0.0, WAIT)) == (0, ())
     assert store.find_decision(loop, "e") == degraded._replace(id=1, activated_at=0)
 

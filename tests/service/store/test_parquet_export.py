@@ -65,7 +65,7 @@ def test_an_export_has_what_the_client_sent(
         sent = [ACTIONS, ACTIONS, ONE_ACTION, ONE_ACTION, "[]"]
         assert table["actions_json"].to_list() == sent
         assert table["excluded"].to_list() == [[], ["a"], [], [], []]
-        assert table["schema_version"].to_list() == [1] * 5
+        assert table["schema_version"].to_list() == [2] * 5
     assert reports == [(2, 5), (4, 5), (5, 5), (5, 5)]
 
 

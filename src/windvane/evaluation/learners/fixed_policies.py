@@ -56,14 +56,18 @@ def find_unsupported(
 
 
 def _find_first_eligible(batch: LogBatch) -> Places:
-    """The places of the first action of each row that was not excluded."""
-    if batch.is_eligible.all():
-        return batch.starts[:-1]
+    """The places of the baseline of each row, or of its first action that was not excluded."""
+    baselines = batch.starts[:-1]
+    if batch.baselines is not None:
+        baselines = baselines + batch.baselines
+    if batch.is_eligible[baselines].all():
+        return baselines
     eligible = np.flatnonzero(batch.is_eligible)
     following = np.searchsorted(eligible, batch.starts[:-1])
+    is_free = batch.is_eligible[baselines]
     candidates = eligible[np.minimum(following, eligible.size - 1)] if eligible.size else eligible
     inside = (following < eligible.size) & (candidates < batch.starts[1:])
-    return candidates[inside]
+    return np.where(is_free, baselines, candidates)[inside]
 
 
 def _find_action(batch: LogBatch, action: str) -> Places:

@@ -24,7 +24,7 @@ SUM_TOLERANCE = 1e-3  # a sum so near to 1 is divided out; a row with another su
 MAX_BATCH_BYTES = 16 * 2**20  # text of the features
 COLUMNS_BY_ROW = (  # of a batch, one number a row
     *("times", "rewards", "chosen", "multiplicities", "is_defaulted", "is_degraded", "lines"),
-    *("slots", "is_slate"),
+    *("slots", "is_slate", "baselines"),
 )
 
 
@@ -221,6 +221,7 @@ class LogRow(NamedTuple):
     is_defaulted: bool = False  # whether the reward is the default reward
     slot: int = 0  # of its event, from 0
     is_slate: bool = False  # whether the reward is that of all slots of the event
+    baseline: int | None = None  # place of the action that the client would have shown
 
 
 class BatchBuilder:
@@ -266,6 +267,8 @@ class BatchBuilder:
                 slots=np.array([row.slot for row in rows], np.int64),
                 is_slate=np.array([row.is_slate for row in rows], np.bool_),
             )
+        if any(row.baseline for row in rows):
+            batch = batch._replace(baselines=np.array([row.baseline or 0 for row in rows]))
         self._rows, self._bytes = [], 0
         return batch
 

@@ -27,7 +27,7 @@ from windvane.evaluation.readers.frames import (
 )
 from windvane.evaluation.readers.rows import NEVER_ACTIVATED, RowReport, select_rows
 
-NEWEST_SCHEMA_VERSION = 1
+NEWEST_SCHEMA_VERSION = 2
 REQUIRED = ("event_id", "time", "chosen", "probabilities", "reward")
 OPTIONAL = ("schema_version", "excluded", "defaulted", "degraded", "deferred", "activated")
 FEATURES = ("actions", "context_json", "actions_json")

@@ -31,6 +31,7 @@ from windvane.service.api.requests import (
 from windvane.service.clock import to_datetime
 from windvane.service.errors import ServiceError
 from windvane.service.evaluations.compared_policies import (
+    SLOTS_FLAG,
     describe_flags,
     format_policy,
     read_policy,
@@ -163,7 +164,9 @@ async def get_policy(request: Request) -> Response:
 def _describe_policy(
     settings: LoopSettings, name: str = POLICY_NAME, warning: str = ""
 ) -> PolicyAnswer:
-    return PolicyAnswer(name, format_policy(settings), [warning] if warning else [])
+    return PolicyAnswer(
+        name, f"{SLOTS_FLAG} {format_policy(settings)}", [warning] if warning else []
+    )
 
 
 async def put_policy(request: Request) -> Response:

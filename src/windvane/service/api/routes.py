@@ -25,6 +25,9 @@ from windvane.service.schemas import (
     ImportResponse,
     LogsProperties,
     ModelProperties,
+    PageRequest,
+    PageResponse,
+    PageRewardRequest,
     PolicyAnswer,
     PolicyConfiguration,
     RankRequest,
@@ -38,7 +41,6 @@ LOOP_PREFIX = "/loops/{loop}"
 API_PREFIX = "/personalizer"
 MAX_CACHED_PATH_LENGTH = 256
 
-NO_SLOTS = "multi-slot ranking is not offered; rank each slot as a loop of its own"
 NO_MODEL_UPLOAD = "a model cannot be uploaded; restore a backup instead"
 
 SNAPSHOT = Media("application/octet-stream", {"type": "string", "format": "binary"})
@@ -111,10 +113,12 @@ LOOP_ENDPOINTS = (
              "Read an evaluation", 200, Evaluation, **COSTLY),
     Endpoint("DELETE", "/evaluations/{evaluationId:path}", evaluations.delete_evaluation, "admin",
              "Delete an evaluation; one that runs is ended", 204),
-    _refusal("POST", "/multislot/rank", "rank", NO_SLOTS),
-    _refusal("POST", "/multislot/events/{eventId:path}/reward", "rank", NO_SLOTS),
-    _refusal("POST", "/multislot/events/{eventId:path}/activate", "rank", NO_SLOTS),
-    _refusal("POST", "/multislot/{rest:path}", "admin", NO_SLOTS, summary=""),
+    Endpoint("POST", "/multislot/rank", events.rank_slots, "rank",
+             "Choose an action for each slot of a page", 201, PageResponse, PageRequest),
+    Endpoint("POST", "/multislot/events/{eventId:path}/reward", events.reward, "rank",
+             "Reward slots of a page", 204, None, PageRewardRequest),
+    Endpoint("POST", "/multislot/events/{eventId:path}/activate", events.activate, "rank",
+             "Activate a page", 204),
 )  # fmt: skip
 
 SERVICE_ENDPOINTS = (

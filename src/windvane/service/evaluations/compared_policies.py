@@ -30,6 +30,7 @@ from windvane.service.loops.settings import LoopSettings
 # What a loop does anyway: it chooses among actions with features, and logs JSON.
 PROBLEM_FLAGS = ("--cb_explore_adf", "--ccb_explore_adf", "--cb_adf", "--dsjson")
 FLAG = re.compile(r"--?[A-Za-z]\S*", re.ASCII)  # a negative number is a value
+SLOTS_FLAG = "--ccb_explore_adf"  # by it clients find out that pages with slots are served
 ACCEPTED = (
     'settings such as "halfLife=2 days explorationPercentage=0.05", learner(half_life="2 days"), '
     'or flags of Vowpal Wabbit such as "--cb_explore_adf --epsilon 0.2"'

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -13,8 +13,13 @@ import numpy as np
 from windvane.service.clock import MICROSECONDS_PER_SECOND, to_datetime
 from windvane.service.errors import ServiceError
 from windvane.service.loops.loop import Loop
-from windvane.service.schemas import DecisionPage, Ranked, StreamedDecision
-from windvane.service.store.decision_queries import StreamRow, read_stream_page
+from windvane.service.schemas import DecisionPage, Ranked, StreamedDecision, StreamedSlot
+from windvane.service.store.decision_queries import (
+    LoggedPage,
+    StreamRow,
+    read_pages,
+    read_stream_page,
+)
 from windvane.service.store.rows import decode_action_ids
 from windvane.service.store.writer.reward_operations import RewardTerms
 
@@ -103,10 +108,11 @@ def _read_page(loop: Loop, query: StreamQuery) -> bytes | None:
         rows = rows[: is_final.index(False)]
     if not rows:
         return None
+    pages = read_pages(loop.store, {row.id: row.slots for row in rows})
     decisions = [
         decision
         for row, final in zip(rows, is_final, strict=False)
-        if (decision := _to_decision(row, final, loop.name)) is not None
+        if (decision := _to_decision(row, final, loop.name, pages.get(row.id))) is not None
     ]
     return msgspec.json.encode(DecisionPage(decisions, rows[-1].id))
 
@@ -119,13 +125,15 @@ def _is_final(row: StreamRow, terms: RewardTerms, arrived_until: int) -> bool:
     return not can_grow or arrived_until > row.at + terms.wait_us
 
 
-def _to_decision(row: StreamRow, is_final: bool, loop_name: str) -> StreamedDecision | None:
+def _to_decision(
+    row: StreamRow, is_final: bool, loop_name: str, page: LoggedPage | None
+) -> StreamedDecision | None:
     """A row as pipelines get it; None if it is damaged."""
     try:
         action_ids = decode_action_ids(row.actions)
-        probabilities = np.frombuffer(row.probabilities).tolist()
-        ranking = [Ranked(*pair) for pair in zip(action_ids, probabilities, strict=True)]
+        ranking = _rank_ids(action_ids, row.probabilities)
         chosen = action_ids[row.chosen]
+        slots = msgspec.UNSET if page is None else _list_slots(page, action_ids)
     except (ValueError, IndexError):
         logger.warning("loop %s: the decision %s is damaged and left out", loop_name, row.id)
         return None
@@ -141,4 +149,24 @@ def _to_decision(row: StreamRow, is_final: bool, loop_name: str) -> StreamedDeci
         reward=row.reward,
         is_default_reward=row.first_kind == "default",
         is_final=is_final,
+        slots=slots,
     )
+
+
+def _rank_ids(ids: Sequence[str], probabilities: bytes) -> list[Ranked]:
+    numbers = np.frombuffer(probabilities).tolist()
+    return [Ranked(*pair) for pair in zip(ids, numbers, strict=True)]
+
+
+def _list_slots(page: LoggedPage, ids: Sequence[str]) -> list[StreamedSlot]:
+    return [
+        StreamedSlot(
+            id=slot.id,
+            ranking=_rank_ids(ids, slot.probabilities),
+            reward_action_id=ids[slot.chosen],
+            baseline_action=ids[slot.baseline],
+            reward=lesson.reward,
+            is_default_reward=lesson.is_default,
+        )
+        for slot, lesson in zip(page.slots, page.lessons, strict=True)
+    ]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from windvane.beliefs.bank.bank import compute_fades, transfer_beliefs
 from windvane.beliefs.bank.dense import count_dense_numbers
-from windvane.beliefs.bank.feature_parts import pick_action
+from windvane.beliefs.bank.feature_parts import PackedSides, pick_action
 from windvane.beliefs.bank.sides import (
     decode_lesson,
     encode_lesson,
@@ -27,11 +27,18 @@ from windvane.beliefs.bank.sides import (
 )
 from windvane.beliefs.diagonal.kernels import MOMENT, PRECISION
 from windvane.features.json_reader import Contribution, JsonObjects
-from windvane.features.packed_features import Action, PackedActions, pack_actions
+from windvane.features.packed_features import (
+    Action,
+    PackedActions,
+    PackedFeatures,
+    pack_actions,
+)
+from windvane.features.slots import Slot, describe_contexts
 from windvane.learner import Learner
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.loops.settings import LoopSettings
 from windvane.service.schemas import Action as OfferedAction
+from windvane.service.store.rows import WHOLE_PAGE, Lesson, decode_page_features
 from windvane.types import Floats, UnsignedIntegers
 
 BYTES_PER_NUMBER = 8  # also of the hash of a feature
@@ -59,6 +66,14 @@ class Choice(NamedTuple):
     chosen: int  # its place among these actions
     probabilities: Floats  # (K,) with which each of these actions is chosen
     features: bytes  # of the chosen one, for the log
+
+
+class Filling(NamedTuple):
+    """The choice for a slot of a page."""
+
+    place: int  # of the chosen action among all that were offered
+    probabilities: Floats  # (K,) given the slots before; 0 where an action is no candidate
+    features: bytes  # of context, slot and action, for the log
 
 
 class FeatureSpeeds(NamedTuple):
@@ -130,10 +145,47 @@ class LearnerModel:
             lesson = encode_lesson(pick_action(sides, place))
         return Choice(ranking.chosen, ranking.probabilities, lesson)
 
+    def rank_slots(
+        self, context: JsonObjects, actions: PackedActions, slots: Sequence[Slot], at_us: int
+    ) -> list[Filling]:
+        """Choose an action for each slot of a page; the next decision has another round."""
+        learner = self.learner
+        seconds = at_us / MICROSECONDS_PER_SECOND
+        rankings = learner.rank_slots_packed(context, actions, slots, seconds, learner.round)
+        learner.round += 1
+        return [
+            Filling(each.place, each.probabilities, _encode_packed(each.packed))
+            for each in rankings
+        ]
+
+    def encode_slots(
+        self,
+        context: JsonObjects,
+        actions: PackedActions,
+        slots: Sequence[Slot],
+        places: Sequence[int],
+    ) -> list[bytes]:
+        """The features of the actions that the slots of a page show, for the log."""
+        contexts = describe_contexts(context, slots)
+        pairs = zip(contexts, places, strict=True)
+        return [self.encode_action(each, actions, place) for each, place in pairs]
+
     def encode_action(self, context: JsonObjects, actions: PackedActions, place: int) -> bytes:
         """The features of one action, for the log."""
         sides = self.learner.join(context, actions)
         return encode_lesson(pick_action(sides, place))
+
+    def apply(self, lesson: Lesson) -> None:
+        """Learn a lesson of the log."""
+        moment = Moment(lesson.round, lesson.ranked_at)
+        is_amended = lesson.kind == "amend"
+        if lesson.slot != WHOLE_PAGE:
+            change = self.amend if is_amended else self.learn
+            change(lesson.features, lesson.value, moment)
+            return
+        learner, seconds = self.learner, moment.at_us / MICROSECONDS_PER_SECOND
+        change_page = learner.amend_page if is_amended else learner.learn_page
+        change_page(_decode_slots(lesson.features), lesson.value, seconds, moment.round)
 
     def learn(self, features: bytes, reward: float, moment: Moment) -> None:
         """Learn the reward of a decision."""
@@ -288,6 +340,14 @@ class LearnerModel:
         sums, fades = bank.bank.sums[is_taken, :, columns], compute_fades(bank)[columns]
         weights = fades * sums[:, MOMENT] / (fades * sums[:, PRECISION] + SUMMARY_PRIOR)
         return bank.bank.keys[is_taken], weights.sum(axis=1)
+
+
+def _encode_packed(packed: PackedSides | tuple[PackedFeatures, PackedFeatures]) -> bytes:
+    return encode_packed_lesson(*packed) if len(packed) == 2 else encode_lesson(packed)
+
+
+def _decode_slots(features: bytes) -> list[PackedSides]:
+    return [decode_lesson(each) for each in decode_page_features(features)]
 
 
 def compile_kernels() -> None:

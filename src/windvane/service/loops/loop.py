@@ -12,11 +12,23 @@ from windvane.errors import FeatureError
 from windvane.service.clock import ServiceClock
 from windvane.service.errors import ServiceError
 from windvane.service.loops.learner_model import Choice
-from windvane.service.loops.rank_requests import OfferedActions, cut_offer, make_event_id
-from windvane.service.schemas import RankOptions
+from windvane.service.loops.rank_requests import (
+    OfferedActions,
+    cut_offer,
+    find_slots,
+    make_event_id,
+)
+from windvane.service.schemas import PageOptions, RankOptions
 from windvane.service.sharing.fold import LogFold
 from windvane.service.store.log import LogReader
-from windvane.service.store.rows import DecisionRow, LoopRow
+from windvane.service.store.rows import (
+    DecisionRow,
+    LoopRow,
+    Page,
+    SlotChoice,
+    encode_blob,
+    make_certain,
+)
 
 # Beyond one of these, work takes more than some milliseconds, and is done in a thread.
 MAX_SHORT_TEXT = 1 << 15  # characters of a rank request
@@ -31,6 +43,15 @@ class PostponedDeletion(NamedTuple):
     sentence: str
 
 
+class Chosen(NamedTuple):
+    """What was chosen, as the log keeps it; of a page, the first slot."""
+
+    place: int
+    probabilities: bytes
+    features: bytes | None = None  # None: nothing will be learned
+    slots: bytes | None = None  # of a page
+
+
 class Loop(LogFold):
     """One loop in memory: it decides by what it has learned; the log makes decisions durable."""
 
@@ -40,17 +61,17 @@ class Loop(LogFold):
         self.saving = asyncio.Lock()  # one snapshot at a time: each deletes the parts of others
         self.postponed: PostponedDeletion | None = None  # what retention has not deleted yet
         self._apprentice_decisions = 0
-        self._apprentice_agreements = 0  # decisions whose first action was the model's choice
+        self._apprentice_agreements = 0  # decisions whose baseline was the model's choice
 
     def decide(
         self,
-        request: RankOptions,
+        request: RankOptions | PageOptions,
         offer: OfferedActions,
         text: str | None = None,
         degraded: bool = False,
         round_: int | None = None,
     ) -> DecisionRow:
-        """A decision, ready for the store; a degraded one takes the first action, unlearned.
+        """A decision, ready for the store; a degraded one takes the baseline, unlearned.
 
         `text` is the request as it came, for the log. `round_` is the round of the decision if
         several servers share the log; otherwise it is the next round of the model.
@@ -59,25 +80,15 @@ class Loop(LogFold):
         event_id = request.event_id or make_event_id(at)
         if "\0" in event_id:
             raise ServiceError("rank", "eventId must have no NUL", "eventId")
-        places = offer.places_without(request.excluded_actions)
-        chosen = places[0]
-        features = None
         if round_ is None or degraded:
             round_ = self.model.learner.round
         else:
             self.model.learner.round = round_
         mode = self.settings.learning_mode
-        if degraded:
-            probabilities = np.zeros(len(offer.ids))
-            probabilities[chosen] = 1.0
+        if isinstance(request, PageOptions):
+            chosen = self._fill_page(request, offer, at, degraded)
         else:
-            choice = self._choose(request, offer, places, at)
-            chosen = places[choice.chosen]
-            probabilities = choice.probabilities
-            if len(places) < len(offer.ids):
-                probabilities = np.zeros(len(offer.ids))
-                probabilities[places] = choice.probabilities
-            features = None if mode == "LoggingOnly" else choice.features
+            chosen = self._choose_one(request, offer, at, degraded)
         rest, offer_at = cut_offer(text, offer.text)
         return DecisionRow(
             loop=self.id,
@@ -87,19 +98,73 @@ class Loop(LogFold):
             mode=mode,
             deferred=request.defer_activation,
             degraded=degraded,
-            chosen=chosen,
-            features=features,
-            probabilities=probabilities.tobytes(),
+            chosen=chosen.place,
+            features=None if mode == "LoggingOnly" else chosen.features,
+            probabilities=chosen.probabilities,
             actions=offer.ids_json,
             request=rest or msgspec.json.encode(request).decode(),
             offer=None if offer_at is None else offer.text,
             offer_at=offer_at,
+            slots=chosen.slots,
         )
 
-    def is_long_rank(self, offer: OfferedActions, text_size: int) -> bool:
+    def is_long_rank(self, offer: OfferedActions, text_size: int, slots: int = 1) -> bool:
         """Whether a rank takes so long that other loops must not wait for it."""
-        crossings = (text_size - offer.text_size) * offer.text_size // CHARACTERS_PER_NUMBER**2
+        pairs = (text_size - offer.text_size) * offer.text_size
+        crossings = slots * pairs // CHARACTERS_PER_NUMBER**2
         return text_size > MAX_SHORT_TEXT or crossings > MAX_SHORT_CROSSINGS
+
+    def _choose_one(
+        self, request: RankOptions, offer: OfferedActions, at: int, degraded: bool
+    ) -> Chosen:
+        """Choose one action; a degraded choice is the first action that is not excluded."""
+        places = offer.places_without(request.excluded_actions)
+        if degraded:
+            return Chosen(places[0], make_certain(places[0], len(offer.ids)))
+        choice = self._choose(request, offer, places, at)
+        probabilities = choice.probabilities
+        if len(places) < len(offer.ids):
+            probabilities = np.zeros(len(offer.ids))
+            probabilities[places] = choice.probabilities
+        return Chosen(places[choice.chosen], probabilities.tobytes(), choice.features)
+
+    def _fill_page(
+        self, request: PageOptions, offer: OfferedActions, at: int, degraded: bool
+    ) -> Chosen:
+        """Choose an action for each slot; a degraded page shows the baselines."""
+        slots, baselines = find_slots(request, offer)
+        page = Page(
+            self.settings.reward_model,
+            tuple(
+                SlotChoice(slot.id, baseline, b"", baseline)
+                for slot, baseline in zip(slots, baselines, strict=True)
+            ),
+        ).degrade(len(offer.ids))
+        features = None
+        if not degraded:
+            is_apprentice = self.settings.learning_mode == "Apprentice"
+            context, actions = request.context_features, offer.packed_actions
+            try:
+                fillings = self.model.rank_slots(context, actions, slots, at)
+                if is_apprentice:
+                    encode = self.model.encode_slots
+                    features = encode_blob(encode(context, actions, slots, baselines))
+            except FeatureError as reason:
+                raise ServiceError("rank", str(reason), "features") from None
+            if is_apprentice:
+                self._apprentice_decisions += len(slots)
+                agreed = [each.place for each in fillings]
+                self._apprentice_agreements += sum(map(int.__eq__, agreed, baselines))
+            else:
+                features = encode_blob([each.features for each in fillings])
+                page = page._replace(
+                    slots=tuple(
+                        slot._replace(chosen=each.place, probabilities=each.probabilities.tobytes())
+                        for slot, each in zip(page.slots, fillings, strict=True)
+                    )
+                )
+        first = page.slots[0]
+        return Chosen(first.chosen, first.probabilities, features, encode_blob(page))
 
     def _choose(
         self, request: RankOptions, offer: OfferedActions, places: Sequence[int], at: int
@@ -121,7 +186,9 @@ class Loop(LogFold):
 
     @property
     def agreement(self) -> float:
-        """Share of decisions in mode Apprentice whose first action was the model's choice.
+        """Share of decisions in mode Apprentice whose baseline was the model's choice.
+
+        Each slot of a page counts.
 
         Counted since this process loaded the loop; NaN without such decisions.
         """

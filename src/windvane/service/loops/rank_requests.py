@@ -15,6 +15,7 @@ from windvane.features.packed_features import (
     PackedActions,
     pack_actions,
 )
+from windvane.features.slots import Slot
 from windvane.service.errors import ServiceError
 from windvane.service.loops.learner_model import LearnerModel
 from windvane.service.schemas import (
@@ -23,7 +24,10 @@ from windvane.service.schemas import (
     Actions,
     ExplainedRankResponse,
     FeatureScore,
+    PageOptions,
     RankOptions,
+    SlotRequest,
+    Slots,
 )
 
 MAX_EVENT_ID_LENGTH = 256
@@ -33,6 +37,7 @@ BYTES_PER_JSON_BYTE = 20  # of parsed and packed actions, about
 MAX_EXPLAINED_ACTIONS = 50  # the first ones of a request
 MAX_EXPLAINED_FEATURES = 100  # of an action, those that add most
 RANDOM_BYTES_PER_EVENT = 9  # a multiple of 3, of which base64 makes whole letters
+_decode_slots = msgspec.json.Decoder(Slots).decode
 _decode_actions = msgspec.json.Decoder(Actions).decode
 _decode_answer = msgspec.json.Decoder(ExplainedRankResponse).decode
 
@@ -91,6 +96,55 @@ class OfferedActions:
         return places
 
 
+def parse_slots(text: bytes) -> list[SlotRequest]:
+    """Parse the slots of a page; their ids are distinct."""
+    try:
+        slots = _decode_slots(text)
+    except msgspec.ValidationError as reason:
+        raise _move_error(reason, "slots") from None
+    ids: set[str] = set()
+    for slot in slots:
+        if slot.id in ids:
+            message = f"slots: ids must be distinct, got {slot.id[:80]!r} twice"
+            raise ServiceError("rank", message, "slots")
+        if "\0" in slot.id:
+            raise ServiceError("rank", "slots: ids must have no NUL", "slots")
+        ids.add(slot.id)
+    return slots
+
+
+def find_slots(request: PageOptions, offer: OfferedActions) -> tuple[list[Slot], list[int]]:
+    """What each slot of a page may show, and the places of the baselines.
+
+    The baselines differ and none is excluded in its slot, so that all slots can be filled.
+    """
+    if len(request.slots) > len(offer.ids):
+        counts = f"{len(offer.ids)} actions for {len(request.slots)} slots"
+        raise ServiceError(
+            "rank", f"slots: there must be an action for each, got {counts}", "slots"
+        )
+    places = {id_: place for place, id_ in enumerate(offer.ids)}
+    slots = []
+    baselines: list[int] = []
+    for slot in request.slots:
+        baseline = places.get(slot.baseline_action)
+        excluded = set(slot.excluded_actions)
+        fault = ""
+        if baseline is None:
+            fault = "is not among the actions"
+        elif slot.baseline_action in excluded:
+            fault = "is excluded in this slot"
+        elif baseline in baselines:
+            fault = "is the baseline of another slot"
+        if baseline is None or fault:
+            message = f"slot {slot.id[:80]!r}: baselineAction {slot.baseline_action[:80]!r} {fault}"
+            raise ServiceError("rank", message, "baselineAction")
+        baselines.append(baseline)
+        allowed = [place for place, id_ in enumerate(offer.ids) if id_ not in excluded]
+        slots.append(Slot(slot.id, slot.features, allowed))
+    return slots, baselines
+
+
 def parse_offer(text: bytes) -> OfferedActions:
     return _offers_by_text[text] if len(text) <= MAX_CACHED_BYTES else _parse(text)
 
@@ -99,9 +153,14 @@ def _parse(text: bytes) -> OfferedActions:
     try:
         return OfferedActions(_decode_actions(text), text.decode(errors="replace"))
     except msgspec.ValidationError as reason:
-        # msgspec calls the list `$`, or gives no place; in the request it is `$.actions`.
-        message, _, place = str(reason).partition(" - at `$")
-        raise msgspec.ValidationError(f"{message} - at `$.actions{place or '`'}") from None
+        raise _move_error(reason, "actions") from None
+
+
+def _move_error(error: msgspec.ValidationError, name: str) -> msgspec.ValidationError:
+    """The error of a list with its place in the request."""
+    # msgspec calls the list `$`, or gives no place; in the request it is `$.actions`.
+    message, _, place = str(error).partition(" - at `$")
+    return msgspec.ValidationError(f"{message} - at `$.{name}{place or '`'}")
 
 
 def _measure_offer(text: bytes, offer: OfferedActions) -> int:

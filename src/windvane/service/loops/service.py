@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from windvane.errors import StoreError
 from windvane.service.clock import (
@@ -34,7 +34,7 @@ from windvane.service.loops.rank_requests import (
 )
 from windvane.service.loops.settings import LOOP_NAME, LoopSettings, check_loop_name
 from windvane.service.loops.withdrawals import Withdrawals
-from windvane.service.schemas import ImportedItem, RankOptions, RewardItem
+from windvane.service.schemas import ImportedItem, PageOptions, RankOptions, RewardItem, SlotReward
 from windvane.service.sharing.fold import FORGET, teach
 from windvane.service.sharing.servers import MAX_SKEW_SECONDS, LogSharing, RoundSupply
 from windvane.service.store.files.data_directory import OpenedFiles
@@ -59,6 +59,7 @@ from windvane.service.store.writer.loop_operations import (
     split_snapshot,
 )
 from windvane.service.store.writer.reward_operations import (
+    INVALID,
     MAX_REWARDS_PER_EVENT,
     REFUSED,
     MatchResult,
@@ -277,15 +278,17 @@ class Service:
         self.has_free_space.set()
 
     async def rank(
-        self, loop_name: str, request: RankOptions, offer: OfferedActions, text: str
+        self, loop_name: str, request: RankOptions | PageOptions, offer: OfferedActions, text: str
     ) -> bytes:
         """The response to a rank request once the log has the decision.
 
-        If the log cannot take the decision, the response is degraded: the first action.
+        If the log cannot take the decision, the response is degraded: the first action, or the
+        baselines of a page.
         """
         loop = await self.get_loop(loop_name)
         answer = await self._rank(loop, request, offer, text)
-        if not loop.settings.is_inference_explainability_enabled:
+        is_explained = loop.settings.is_inference_explainability_enabled
+        if not is_explained or isinstance(request, PageOptions):
             return answer
         explain = partial(explain_actions, loop.model, request, offer)
         try:
@@ -295,7 +298,7 @@ class Service:
             return answer
 
     async def _rank(
-        self, loop: Loop, request: RankOptions, offer: OfferedActions, text: str
+        self, loop: Loop, request: RankOptions | PageOptions, offer: OfferedActions, text: str
     ) -> bytes:
         if not (self.writer.is_ready and self.withdrawals.has_room()):
             self.writer.failures.add("PutDecision", WRITER_BEHIND, is_vague=True)
@@ -309,7 +312,8 @@ class Service:
                 _raise_if_gone(reason)
                 why = str(reason) or TOO_LONG
                 return get_answer(self._degrade(loop, request, offer, text, why))
-        is_long = loop.is_long_rank(offer, len(text))
+        slot_count = len(request.slots) if isinstance(request, PageOptions) else 1
+        is_long = loop.is_long_rank(offer, len(text), slot_count)
         if loop.work.can_run_now(is_long):
             decision = self._decide(loop, request, offer, text, round_)
         else:
@@ -341,12 +345,17 @@ class Service:
             self.withdrawals.end_decision(decision)
         if not decision.degraded:
             self._defect = self._logged_reason = None
-        return answer if kept.is_new else kept.answer
+        if kept.is_new:
+            return answer
+        if not kept.answer:
+            message = "the event was decided by the other kind of rank request"
+            raise ServiceError("rank", message, "eventId")
+        return kept.answer
 
     def _decide(
         self,
         loop: Loop,
-        request: RankOptions,
+        request: RankOptions | PageOptions,
         offer: OfferedActions,
         text: str,
         round_: int | None = None,
@@ -362,43 +371,72 @@ class Service:
             return loop.decide(request, offer, text, degraded=True)
 
     def _degrade(
-        self, loop: Loop, request: RankOptions, offer: OfferedActions, text: str, reason: str
+        self,
+        loop: Loop,
+        request: RankOptions | PageOptions,
+        offer: OfferedActions,
+        text: str,
+        reason: str,
     ) -> DecisionRow:
         """The decision of a degraded answer, because the log cannot take another one."""
         self._log_degraded(reason)
         return loop.decide(request, offer, text, degraded=True)
 
     def _log_degraded(self, reason: str, defect: Exception | None = None) -> None:
-        """Log why rank requests get the first action, if the reason has changed."""
+        """Log why rank requests get the baseline, if the reason has changed."""
         if reason != self._logged_reason:
             self._logged_reason = reason
             facts = {"reason": reason}
             logger.warning("rank degraded", exc_info=defect, extra={"facts": facts})
 
     async def reward(
-        self, loop_name: str, event_id: str, value: float, request_id: str | None = None
+        self,
+        loop_name: str,
+        event_id: str,
+        value: float,
+        request_id: str | None = None,
+        slots: Sequence[SlotReward] = (),
     ) -> None:
-        """Put a reward in the log; a second one of the same event and request id counts once."""
+        """Put a reward in the log, or those of slots instead of `value`.
+
+        A second one of the same event and request id counts once.
+        """
         loop = await self.get_loop(loop_name)
         check_event_id(event_id)
         if request_id is not None and len(request_id) > MAX_REQUEST_ID_LENGTH:
             raise ServiceError(
                 "reward", f"x-ms-client-request-id must have at most {MAX_REQUEST_ID_LENGTH} bytes"
             )
+        if len({slot.slot_id for slot in slots}) < len(slots):
+            raise ServiceError("reward", "reward: a slot must come once", "slotId")
         loop.work.check_room()
-        done = await self._write_reward(loop, event_id, value, request_id)
+        done = await self._write_reward(loop, event_id, value, request_id, slots)
+        if done.status == INVALID:
+            raise ServiceError("reward", done.fault, "slotId")
         if done.status == REFUSED:
             message = f"the event {event_id[:80]!r} has {MAX_REWARDS_PER_EVENT} rewards already"
             raise ServiceError("too many", f"{message}, the log keeps no more of it", "eventId")
 
     def _write_reward(
-        self, loop: Loop, event_id: str, value: float, request_id: str | None
+        self,
+        loop: Loop,
+        event_id: str,
+        value: float,
+        request_id: str | None,
+        slots: Sequence[SlotReward],
     ) -> "asyncio.Future[MatchResult]":
-        put = PutReward(loop.id, event_id, value, self.read_reward_time(), loop.terms, request_id)
+        now, terms = self.read_reward_time(), loop.terms
+        put = PutReward(loop.id, event_id, value, now, terms, request_id, tuple(slots))
         return self.write(put, loop, WRITE_TIMEOUT_SECONDS)
 
-    async def put_rewards(self, loop_name: str, items: Sequence[RewardItem]) -> Sequence[str]:
-        """Put valid rewards in the log; returns the status of each of them.
+    def _write_item(self, loop: Loop, item: RewardItem) -> "asyncio.Future[MatchResult]":
+        slots = () if item.slot_id is None else (SlotReward(item.slot_id, item.value),)
+        return self._write_reward(loop, item.event_id, item.value, item.request_id, slots)
+
+    async def put_rewards(
+        self, loop_name: str, items: Sequence[RewardItem]
+    ) -> Sequence[MatchResult]:
+        """Put valid rewards in the log; returns what became of each of them.
 
         One batch is written at a time, in slices, so that no other write waits for all of it.
         """
@@ -408,18 +446,18 @@ class Service:
             message = f"{self._waiting_batch_rewards} rewards of batches wait for the log"
             raise ServiceError("too many", f"{message}, no more are accepted", "rewards", 1)
         self._waiting_batch_rewards += len(items)
-        statuses: list[str] = []
+        results: list[MatchResult] = []
         try:
             async with asyncio.timeout(WRITE_TIMEOUT_SECONDS):
                 await self._batch_turn.acquire()
             try:
                 for first in range(0, len(items), SLICE_REWARDS):
                     some = items[first : first + SLICE_REWARDS]
-                    writes = [self._write_reward(loop, *astuple(item)) for item in some]
-                    statuses += [done.status for done in await asyncio.gather(*writes)]
+                    writes = [self._write_item(loop, item) for item in some]
+                    results += await asyncio.gather(*writes)
             finally:
                 self._batch_turn.release()
-            return statuses
+            return results
         finally:
             self._waiting_batch_rewards -= len(items)
 

@@ -59,6 +59,14 @@ class LoopSettings(
         Literal["earliest", "sum"],
         _setting("--aggregation", "Which of several rewards counts: the earliest, or their sum."),
     ] = "earliest"
+    reward_model: Annotated[
+        Literal["slot", "sum", "cascade"],
+        _setting(
+            "--reward-model",
+            "What the rewards of a page with several slots mean: one for each slot; one for the "
+            "page, to which all slots add; or one click in a list that is read from the top.",
+        ),
+    ] = "slot"
     exploration_percentage: Annotated[
         float,
         _setting(

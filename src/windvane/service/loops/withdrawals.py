@@ -9,13 +9,19 @@ import logging
 from functools import partial
 
 import msgspec
-import numpy as np
 
 from windvane.errors import StoreError
 from windvane.service.store.database import is_database_failure
 from windvane.service.store.files.withdrawal_file import RECORD_BYTES, WithdrawalFile
 from windvane.service.store.log import LogReader
-from windvane.service.store.rows import DecisionRow, decode_action_ids
+from windvane.service.store.rows import (
+    DecisionRow,
+    SlotChoice,
+    decode_action_ids,
+    decode_page,
+    encode_blob,
+    make_certain,
+)
 from windvane.service.store.writer.decision_operations import Withdraw
 from windvane.service.store.writer.reward_operations import RewardTerms
 from windvane.service.store.writer.writer_client import WriterClient
@@ -118,14 +124,21 @@ def _make_record(decision: DecisionRow, replacement: DecisionRow) -> DecisionRow
     """The part of a replacement that fits into a slot, with fewer action ids if need be."""
     room = RECORD_BYTES - NUMBERS_BYTES - len(decision.event_id.encode())
     actions = replacement.actions
-    if len(actions.encode()) > room:
-        chosen_id = decode_action_ids(actions)[replacement.chosen]
-        actions = msgspec.json.encode([chosen_id]).decode()
-    if len(actions.encode()) > room:
-        actions = '[""]'  # only a repetition of the same request will miss the id
+    page = None if replacement.slots is None else decode_page(replacement.slots)
+    shown = [replacement.chosen] if page is None else [slot.chosen for slot in page.slots]
+    if page is not None:
+        short = (SlotChoice(slot.id, k, b"", k) for k, slot in enumerate(page.slots))
+        page = page._replace(slots=tuple(short))
+        room -= len(encode_blob(page))
+    if page is not None or len(actions.encode()) > room:
+        ids = decode_action_ids(actions)
+        actions = msgspec.json.encode([ids[place] for place in shown]).decode()
+    if len(actions.encode()) > room:  # only a repetition of the same request will miss the ids
+        actions, page = '[""]', None if page is None else page._replace(slots=())
     return decision._replace(
         degraded=True,
-        chosen=replacement.chosen,
+        chosen=replacement.chosen if page is None else 0,
+        slots=None if page is None else encode_blob(page),
         features=None,
         probabilities=b"",
         actions=actions,
@@ -137,13 +150,16 @@ def _make_record(decision: DecisionRow, replacement: DecisionRow) -> DecisionRow
 
 def _restore_withdrawal(record: DecisionRow, stored: DecisionRow | None) -> Withdraw:
     """Make the operation again; the answer of the replacement is the one that the client got."""
-    actions = record.actions
+    actions, slots = record.actions, record.slots
     if stored is not None and stored.round == record.round:
-        actions = stored.actions
-    probabilities = np.zeros(len(decode_action_ids(actions)))
-    chosen = record.chosen if record.chosen < len(probabilities) else 0  # the only id with room
-    probabilities[chosen] = 1.0
+        actions, slots = stored.actions, stored.slots
+    count = len(decode_action_ids(actions))
+    chosen = record.chosen if record.chosen < count else 0  # the only id with room
+    if slots is not None:
+        page = decode_page(slots).degrade(count)
+        slots = encode_blob(page)
+        chosen = next((slot.chosen for slot in page.slots), 0)
     replacement = record._replace(
-        chosen=chosen, actions=actions, probabilities=probabilities.tobytes()
+        chosen=chosen, actions=actions, probabilities=make_certain(chosen, count), slots=slots
     )
     return Withdraw(replacement, replacement, REPLAY_TERMS)

@@ -37,7 +37,14 @@ from windvane.service.monitoring.estimates import (
 from windvane.service.schemas import decode_options
 from windvane.service.store import monitoring_queries
 from windvane.service.store.decision_queries import decode_request_parts
-from windvane.service.store.rows import IMPORTED, Lesson, decode_action_ids
+from windvane.service.store.rows import (
+    IMPORTED,
+    WHOLE_PAGE,
+    Lesson,
+    decode_action_ids,
+    decode_page,
+    decode_page_features,
+)
 
 MAX_DECISIONS = 20_000  # the newest decisions that are kept
 MAX_PATH_NUMBERS = 4_000_000  # of all estimates kept; of large ones only some are kept
@@ -177,6 +184,8 @@ class LogFollower:
 
     def _weigh_decision(self, summary: Any) -> FollowedDecision:
         """Compute the weights of a decision under the two policies it is compared with."""
+        if summary.slots is not None:
+            return self._weigh_page(summary)
         probabilities = np.frombuffer(summary.probabilities)
         names = decode_action_ids(summary.actions)
         chosen = summary.chosen
@@ -197,6 +206,27 @@ class LogFollower:
             action=intern(names[chosen]),
             explored=probability < float(probabilities.max()),
         )
+
+    def _weigh_page(self, summary: Any) -> FollowedDecision:
+        """The same for a page: the weights of its slots multiply, its name is the first action."""
+        baseline = uniform = 1.0
+        explored = False
+        taken: list[int] = []
+        request = monitoring_queries.find_request(self.loop.store, summary.id) or "{}"
+        names = decode_action_ids(summary.actions)
+        sent = decode_request_parts(request).slots
+        for slot, parts in zip(decode_page(summary.slots).slots, sent, strict=True):
+            probabilities = np.frombuffer(slot.probabilities)
+            probability = float(probabilities[slot.chosen])
+            excluded = {*parts.excluded_actions, *(names[place] for place in taken)}
+            allowed = [place for place, name in enumerate(names) if name not in excluded]
+            can_tell = summary.mode == "Apprentice" or probabilities[allowed].all()
+            baseline *= (slot.baseline == slot.chosen) / probability if can_tell else NAN
+            uniform *= 1.0 / (len(allowed) * probability) if probabilities[allowed].all() else NAN
+            explored |= probability < float(probabilities.max())
+            taken.append(slot.chosen)
+        action = intern(names[summary.chosen])
+        return FollowedDecision(summary.id, summary.at, baseline, uniform, action, explored)
 
     def _find_excluded_actions(self, decision: int) -> set[str]:
         request = monitoring_queries.find_request(self.loop.store, decision)
@@ -239,7 +269,7 @@ class LogFollower:
         self._newest = max(self._newest, moment)
         if lesson.decision in self._imported:  # learned, and no outcome of this loop
             self._imported.discard(lesson.decision)
-            self.shadow.learn(lesson.features, lesson.value, moment)
+            self.shadow.apply(lesson)
             return
         reward = lesson.value  # so far
         is_explored = False
@@ -248,13 +278,18 @@ class LogFollower:
             decision.reward = reward
             is_explored = decision.explored
         if lesson.kind == "amend":
-            self.shadow.amend(lesson.features, lesson.value, moment)
+            self.shadow.apply(lesson)
             outcomes = Outcomes(0, lesson.value, 0.0)
             self.clicks.count(lesson.decision, lesson.ranked_at, reward, outcomes, is_explored)
             return
         is_warm = self.observation_count >= self._warmup
-        prediction = self.shadow.predict(lesson.features, moment) if is_warm else NAN
-        slow = self.shadow.predict_slowly(lesson.features, moment) if is_warm else NAN
+        slots = [lesson.features]
+        if lesson.slot == WHOLE_PAGE:
+            slots = decode_page_features(lesson.features)
+        prediction = slow = NAN
+        if is_warm:
+            prediction = sum(self.shadow.predict(each, moment) for each in slots)
+            slow = sum(self.shadow.predict_slowly(each, moment) for each in slots)
         self.errors.append((lesson.at, lesson.value - prediction))
         if self.alarm.update(lesson.value - slow):
             self.alarm_times.append(lesson.at)
@@ -264,7 +299,7 @@ class LogFollower:
                 lesson.decision, lesson.ranked_at, lesson.value, outcomes, is_explored
             )
         self._drop_old_alarms(self.errors[0][0])
-        self.shadow.learn(lesson.features, lesson.value, moment)
+        self.shadow.apply(lesson)
         self.observation_times.append(self.shadow.clock_of(moment))
         self.observation_count += 1
         is_kept = self.observation_count % self.observations_per_estimate == 0

@@ -11,9 +11,12 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from windvane.errors import FeatureError
 from windvane.evaluation.estimates.estimators import RewardRange
+from windvane.features.json_reader import JsonObjects
+from windvane.features.slots import Slot, describe_contexts
 from windvane.service.loops.learner_model import FeatureSpeeds
 from windvane.service.loops.loop import Loop
 from windvane.service.loops.settings import LoopSettings
@@ -31,9 +34,9 @@ from windvane.service.monitoring.estimates import (
     Series,
 )
 from windvane.service.monitoring.log_follower import LogFollower
-from windvane.service.schemas import decode_rank_request
+from windvane.service.schemas import PageRequest, decode_rank_request
 from windvane.service.store.monitoring_queries import count_waiting_decisions, list_recent_requests
-from windvane.service.store.rows import DecisionRow, RewardRow, decode_action_ids
+from windvane.service.store.rows import DecisionRow, RewardRow, decode_action_ids, decode_page
 from windvane.types import Floats
 
 WEIGHED_REQUESTS = 50  # the last ones, from which the weights of features are computed
@@ -55,6 +58,7 @@ SHOWN_REASONS = 12
 DAMAGED = "This decision is damaged in the log: its actions or probabilities cannot be read."
 DAMAGED_REQUEST = " Its request is damaged in the log, so that nothing can be estimated."
 SHOWN_ACTIONS = 30
+_decode_page_request = msgspec.json.Decoder(PageRequest).decode
 
 
 class PageStruct(msgspec.Struct, frozen=True, rename="camel"):
@@ -519,6 +523,8 @@ class EventReport(PageStruct, frozen=True):
     left_out: int
     reasons: list[FeatureWeight]  # the parts of the chosen action's current estimate
     rewards: list[RewardReport]
+    slot: str = ""  # of a page
+    slots: list["EventReport"] = []  # of a page, whose first slot the others describe
 
 
 def report_event(loop: Loop, event: str) -> EventReport | None:
@@ -526,15 +532,26 @@ def report_event(loop: Loop, event: str) -> EventReport | None:
     decision = loop.store.find_decision(loop.id, event)
     if decision is None:
         return None
+    rewards = loop.store.list_rewards(loop.id, event)
     try:
-        return _build_report(loop, decision, loop.store.list_rewards(loop.id, event))
+        if decision.slots is None:
+            return _build_report(loop, decision, rewards)
+        reports = []
+        for place, (id_, chosen, probabilities, _) in enumerate(decode_page(decision.slots).slots):
+            own = [reward for reward in rewards if reward.slot in ("", id_)]
+            row = decision._replace(chosen=chosen, probabilities=probabilities)
+            reports.append(replace(_build_report(loop, row, own, place), slot=id_))
+        return replace(reports[0], slots=reports)
     except (ValueError, IndexError):  # the row is damaged
         return None
 
 
-def _build_report(loop: Loop, decision: DecisionRow, rewards: list[RewardRow]) -> EventReport:
+def _build_report(
+    loop: Loop, decision: DecisionRow, rewards: list[RewardRow], slot: int | None = None
+) -> EventReport:
     names, probabilities, chosen = _read_choice(decision)
-    estimates, reasons, damage = _estimate_actions(loop, decision) if names else ([], [], DAMAGED)
+    estimated = _estimate_actions(loop, decision, slot) if names else ([], [], DAMAGED)
+    estimates, reasons, damage = estimated
     order = sorted(range(len(names)), key=lambda k: (k != chosen, -probabilities[k]))
     options = [
         Option(
@@ -573,12 +590,17 @@ def _read_choice(decision: DecisionRow) -> tuple[list[str], Floats, int]:
 
 
 def _estimate_actions(
-    loop: Loop, decision: DecisionRow
+    loop: Loop, decision: DecisionRow, slot: int | None
 ) -> tuple[list[float], list[FeatureWeight], str]:
     """The current estimate of each action, the parts of the chosen one's, and what is damaged."""
     try:
         request = decode_rank_request(decision.whole_request)
-        context, actions = request.context_features, request.actions
+        context: JsonObjects = request.context_features
+        actions = request.actions
+        if slot is not None:
+            sent = _decode_page_request(decision.whole_request).slots
+            slots = [Slot(each.id, each.features, ()) for each in sent]
+            context = describe_contexts(context, slots)[slot]
         values = loop.model.estimate_actions(context, actions)
         parts = loop.model.explain(context, actions, decision.chosen)
     except FeatureError:  # such a request is answered, but the loop does not learn from it
@@ -596,13 +618,14 @@ def _explain_choice(decision: DecisionRow, names: list[str], probabilities: Floa
     probability = float(probabilities[decision.chosen])
     likeliest = int(probabilities.argmax())
     possible = int(np.count_nonzero(probabilities))
+    baseline = "the first action" if decision.slots is None else "the baseline of the slot"
     if decision.degraded:
         return (
-            "The log could not be written, so the service took the first action. "
+            f"The log could not be written, so the service took {baseline}. "
             "The loop learns nothing from it."
         )
     if decision.mode == "Apprentice":
-        return "As an apprentice, the loop always takes the first action and learns from it."
+        return f"As an apprentice, the loop always takes {baseline} and learns from it."
     if possible == 1:
         return "No other action could be chosen."
     if probability < probabilities[likeliest]:

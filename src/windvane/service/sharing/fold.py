@@ -94,12 +94,8 @@ class FoldedState:
         for lesson in lessons:
             if lesson.id <= self.last_lesson:
                 continue
-            moment = Moment(lesson.round, lesson.ranked_at)
-            if lesson.kind == "amend":
-                self.model.amend(lesson.features, lesson.value, moment)
-            else:
-                self.model.learn(lesson.features, lesson.value, moment)
-            self.newest = max(self.newest, moment)
+            self.model.apply(lesson)
+            self.newest = max(self.newest, Moment(lesson.round, lesson.ranked_at))
             self.last_lesson = lesson.id
             self.lessons_since_snapshot += 1
 

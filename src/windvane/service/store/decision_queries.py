@@ -8,29 +8,37 @@ For a pipeline, they are read page by page, in the order of their ids. Every pag
 one moment: a decision and its lessons are read by one statement.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import and_, exists, func, or_, select
 
 from windvane.service.store.log import LogReader, is_made_between
-from windvane.service.store.rows import join_request
+from windvane.service.store.rows import WHOLE_PAGE, SlotChoice, decode_page, join_request
 from windvane.service.store.schema import (
     ACTION_IDS,
     DECISIONS_WITH_OFFERS,
     FIRST_KIND,
     LEARNED_REWARD,
     decisions,
+    lessons,
     offers,
     waiting,
 )
 from windvane.service.store.writer.group_commit import make_gone_error
 
 BATCH_ROWS = 10_000
-OFFERS_PER_QUERY = 500
+IDS_PER_QUERY = 500
 GAP = "0"  # stands in a request for the offer that was cut out
 GAP_BYTES = GAP.encode()
+
+
+class SlotParts(msgspec.Struct, rename="camel"):
+    """What a client sent of a slot."""
+
+    features: msgspec.Raw = msgspec.Raw(b"[]")
+    excluded_actions: list[str] = []
 
 
 class RequestParts(msgspec.Struct, rename="camel"):
@@ -39,6 +47,7 @@ class RequestParts(msgspec.Struct, rename="camel"):
     actions: msgspec.Raw = msgspec.Raw(b"[]")
     context_features: msgspec.Raw = msgspec.Raw(b"[]")
     excluded_actions: list[str] = []
+    slots: list[SlotParts] = []
 
 
 decode_request_parts = msgspec.json.Decoder(RequestParts).decode
@@ -61,6 +70,7 @@ class DecisionColumns(NamedTuple):
     request: Sequence[str]
     offer: Sequence[int | None]
     offer_at: Sequence[int | None]
+    slots: Sequence[bytes | None]
     reward: Sequence[float | None]
     first_kind: Sequence[str | None]
 
@@ -72,6 +82,58 @@ class OfferTexts(NamedTuple):
     actions: str
 
 
+class SlotLesson(NamedTuple):
+    """What the lessons of a slot add up to; None: there is none."""
+
+    reward: float | None = None
+    is_default: bool = False
+
+
+class LoggedPage(NamedTuple):
+    """A page with several slots, and what was learned of it."""
+
+    reward_model: str
+    slots: Sequence[SlotChoice]
+    lessons: Sequence[SlotLesson]  # of each slot
+    whole: SlotLesson  # of the page as a whole, if its model is `sum`
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """The rewards of the slots; nobody looked below the click of a cascade."""
+        rewards = [lesson.reward for lesson in self.lessons]
+        is_clicked = self.reward_model == "cascade" and any(rewards)
+        return [0.0 if reward is None and is_clicked else reward for reward in rewards]
+
+    @property
+    def reward(self) -> float | None:
+        """The reward of the page; None if that of a slot is not known."""
+        rewards = [self.whole.reward] if self.reward_model == "sum" else self.rewards
+        known = [reward for reward in rewards if reward is not None]
+        return sum(known) if len(known) == len(rewards) else None
+
+
+def read_pages(log: LogReader, blobs: Mapping[int, bytes | None]) -> dict[int, LoggedPage]:
+    """Decode pages and read what was learned of them, by the id of the decision."""
+    pages = {id_: decode_page(blob) for id_, blob in blobs.items() if blob is not None}
+    ids = list(pages)
+    found: dict[tuple[int, int], SlotLesson] = {}
+    columns = lessons.c["decision", "slot"]
+    query = select(*columns, func.sum(lessons.c.value), func.min(lessons.c.kind)).group_by(*columns)
+    for first in range(0, len(ids), IDS_PER_QUERY):
+        some = lessons.c.decision.in_(ids[first : first + IDS_PER_QUERY])
+        for decision, slot, reward, kind in log.fetch_all(query.where(some)):
+            found[decision, slot] = SlotLesson(reward, kind == "default")
+    return {
+        id_: LoggedPage(
+            model,
+            slots,
+            [found.get((id_, place), SlotLesson()) for place in range(len(slots))],
+            found.get((id_, WHOLE_PAGE), SlotLesson()),
+        )
+        for id_, (model, slots) in pages.items()
+    }
+
+
 class Requests(NamedTuple):
     """The requests of a batch: the distinct offers, and for each row its offer and its context."""
 
@@ -79,6 +141,7 @@ class Requests(NamedTuple):
     offer_numbers: list[int]  # place of the offer of each row
     contexts: list[str]  # JSON, as the client sent it
     excluded: list[list[str]]  # ids of the excluded actions of each row
+    slots: list[list[SlotParts]]  # of each row; empty if it is no page
 
 
 def count_decisions(
@@ -128,21 +191,23 @@ def _split_requests(batch: DecisionColumns, offers_by_id: dict[int | None, Offer
     offer_numbers = []
     contexts = []
     excluded = []
+    slots = []
     for request, offer_id, offer_at, actions in zip(
         batch.request, batch.offer, batch.offer_at, batch.actions, strict=True
     ):
         offer, parts = _split_request(request, offers_by_id.get(offer_id), offer_at, actions)
         offer_numbers.append(numbers.setdefault(offer, len(numbers)))
         contexts.append(bytes(parts.context_features).decode())
-        excluded.append(parts.excluded_actions)
-    return Requests(list(numbers), offer_numbers, contexts, excluded)
+        excluded.append([] if parts.slots else parts.excluded_actions)
+        slots.append(parts.slots)
+    return Requests(list(numbers), offer_numbers, contexts, excluded, slots)
 
 
 def _read_offers(log: LogReader, ids: set[int]) -> dict[int | None, OfferTexts]:
     offer_ids = sorted(ids)
     by_id: dict[int | None, OfferTexts] = {}
-    for first in range(0, len(offer_ids), OFFERS_PER_QUERY):
-        chunk = offers.c.id.in_(offer_ids[first : first + OFFERS_PER_QUERY])
+    for first in range(0, len(offer_ids), IDS_PER_QUERY):
+        chunk = offers.c.id.in_(offer_ids[first : first + IDS_PER_QUERY])
         for row in log.fetch_all(select(*offers.c["id", "ids", "actions"]).where(chunk)):
             by_id[row.id] = OfferTexts(row.ids, row.actions)
     return by_id
@@ -183,6 +248,7 @@ class StreamRow(NamedTuple):
     reward: float | None
     first_kind: str | None  # of its lessons, in alphabetical order; None: there is none
     is_waiting: bool
+    slots: bytes | None = None
 
 
 def read_stream_page(log: LogReader, loop: int, after: int, limit: int) -> list[StreamRow]:
@@ -205,6 +271,7 @@ def read_stream_page(log: LogReader, loop: int, after: int, limit: int) -> list[
             LEARNED_REWARD,
             FIRST_KIND,
             is_waiting.label("is_waiting"),
+            decisions.c.slots,
         )
         .select_from(DECISIONS_WITH_OFFERS)
         .where(decisions.c.loop == loop, decisions.c.id > after, decisions.c.id <= last)
@@ -217,7 +284,9 @@ def _find_page_end(log: LogReader, loop: int, after: int, limit: int) -> int | N
     """Find the id of the last decision of a page; None if there is none after `after`."""
     query = (
         select(
-            decisions.c.id, func.length(decisions.c.probabilities), func.length(ACTION_IDS.element)
+            decisions.c.id,
+            func.length(func.coalesce(decisions.c.slots, decisions.c.probabilities)),
+            func.length(ACTION_IDS.element),
         )
         .select_from(DECISIONS_WITH_OFFERS)
         .where(decisions.c.loop == loop, decisions.c.id > after)

@@ -33,6 +33,7 @@ from windvane.service.store.rows import (
     LoopRow,
     RewardRow,
     SettingsChange,
+    pick_features,
 )
 from windvane.service.store.schema import (
     ACTION_IDS,
@@ -218,7 +219,7 @@ class LogReader:
         """
         query = (
             select(
-                *lessons.c["id", "decision", "kind", "value", "at"],
+                *lessons.c["slot", "id", "decision", "kind", "value", "at"],
                 *decisions.c["round", "at", "features"],
             )
             .join(decisions, decisions.c.id == lessons.c.decision)
@@ -227,7 +228,7 @@ class LogReader:
             .limit(batch)
         )
         while rows := self.fetch_all(query.where(lessons.c.id > after)):
-            yield [Lesson(*row) for row in rows]
+            yield [_read_lesson(*row) for row in rows]
             after = rows[-1].id
 
     def count_lessons(self, loop: int) -> int:
@@ -253,6 +254,13 @@ class LogReader:
     def list_keys(self) -> list[Key]:
         """List all API keys, oldest first, including expired ones."""
         return [Key(*row) for row in self.fetch_all(select(keys).order_by(keys.c.id))]
+
+
+def _read_lesson(slot: int | None, *columns: Any) -> Lesson:
+    lesson = Lesson(*columns)
+    if slot is None:
+        return lesson
+    return lesson._replace(features=pick_features(lesson.features, slot), slot=slot)
 
 
 class Store(LogReader):

@@ -6,7 +6,7 @@ activated are left out, and so are imported ones.
 """
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -16,18 +16,24 @@ from windvane.errors import SettingError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
 from windvane.evaluation.readers.rows import (
     NEVER_ACTIVATED,
+    BatchBuilder,
+    LogRow,
     ReportedLog,
     RowReport,
     check_rows,
     select_rows,
 )
+from windvane.features.slots import Slot, describe_contexts
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.schemas import Action
 from windvane.service.store.decision_queries import (
     DecisionColumns,
+    LoggedPage,
     Requests,
+    SlotParts,
     count_decisions,
     iterate_batches,
+    read_pages,
 )
 from windvane.service.store.log import LogReader
 from windvane.service.store.rows import IMPORTED, decode_action_ids
@@ -70,6 +76,10 @@ class LoggedDecisions(ReportedLog):
             batch = _make_batch(columns, requests, self.description)
             is_own = np.array([mode != IMPORTED for mode in columns.mode])
             is_seen = np.array([at is not None for at in columns.activated_at])
+            if pages := read_pages(self._log, dict(zip(columns.id, columns.slots, strict=True))):
+                found = [pages.get(id_) for id_ in columns.id]
+                batch, rows = _split_pages(batch, requests.slots, found)
+                is_own, is_seen = is_own[rows], is_seen[rows]
             if not (is_seen & is_own).all():
                 self._report.note(NEVER_ACTIVATED, int((~is_seen).sum()))
                 self._report.note(FOREIGN, int((~is_own).sum()))
@@ -96,6 +106,66 @@ def _make_batch(columns: DecisionColumns, requests: Requests, source: str) -> Lo
         source=source,
         read_features=_make_feature_reader(requests),
     )
+
+
+def _split_pages(
+    batch: LogBatch, sent: list[list[SlotParts]], pages: list[LoggedPage | None]
+) -> tuple[LogBatch, Places]:
+    """A row for each slot of a page, given the slots before it; also the decision of each row."""
+    builder = BatchBuilder(batch.source, batch.size)
+    read_features = batch.read_features
+    assert read_features is not None
+    rows = [k for k, page in enumerate(pages) for _ in (page.slots if page else [None])]
+    for k, page in enumerate(pages):
+        flat = slice(batch.starts[k], batch.starts[k + 1])
+        row = LogRow(
+            event_id=batch.event_ids[k],
+            time=batch.times[k],
+            reward=batch.rewards[k],
+            chosen=batch.chosen[k],
+            probabilities=batch.probabilities[flat].tolist(),
+            is_eligible=batch.is_eligible[flat].tolist(),
+            line=batch.lines[k],
+            read_features=partial(read_features, k),
+            text_bytes=0,
+            is_defaulted=batch.is_defaulted[k],
+        )
+        for each in [row] if page is None else _list_slots(row, sent[k], page):
+            builder.add(each)
+    return builder.build()._replace(is_degraded=batch.is_degraded[rows]), np.array(rows)
+
+
+def _list_slots(row: LogRow, sent: list[SlotParts], page: LoggedPage) -> Iterator[LogRow]:
+    is_slate = page.reward_model == "sum"
+    is_free = np.ones(len(row.probabilities), np.bool_)  # not shown above
+    slots = [
+        Slot(slot.id, _decode_context(each.features), ())
+        for slot, each in zip(page.slots, sent, strict=True)
+    ]
+
+    def read(place: int) -> DecisionFeatures:
+        features = row.read_features()
+        return features._replace(context=describe_contexts(features.context, slots)[place])
+
+    for place, slot in enumerate(page.slots):
+        is_eligible = is_free.copy()
+        if excluded := sent[place].excluded_actions:
+            is_eligible &= [each.id not in excluded for each in row.read_features().actions]
+        reward = page.reward if is_slate else page.rewards[place]
+        lesson = page.whole if is_slate else page.lessons[place]
+        yield row._replace(
+            event_id=f"{row.event_id}/{slot.id}",
+            reward=np.nan if reward is None else reward,
+            chosen=slot.chosen,
+            probabilities=np.frombuffer(slot.probabilities).tolist(),
+            is_eligible=is_eligible.tolist(),
+            read_features=partial(read, place),
+            is_defaulted=lesson.is_default,
+            slot=place,
+            is_slate=is_slate,
+            baseline=slot.baseline,
+        )
+        is_free[slot.chosen] = False
 
 
 def _find_eligible(requests: Requests, ids: list[list[str]], starts: Places) -> Booleans:

@@ -27,7 +27,7 @@ _SELECT_REQUESTS = select(
 
 
 _SELECT_SUMMARIES = select(  # what monitoring needs of a decision
-    *decisions.c["id", "at", "chosen", "probabilities", "mode", "degraded"], ACTION_IDS
+    *decisions.c["id", "at", "chosen", "probabilities", "mode", "degraded", "slots"], ACTION_IDS
 ).select_from(DECISIONS_WITH_OFFERS)
 
 

@@ -4,15 +4,17 @@ Times are whole microseconds since 1970. The answer of a decision is rendered wh
 rebuilt from its row when it is asked for again.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from windvane.errors import StoreError
-from windvane.service.schemas import Ranked, RankResponse
+from windvane.service.schemas import PageResponse, Ranked, RankResponse, ShownAction
 
 IMPORTED = "Imported"  # the mode of decisions that another system made
+WHOLE_PAGE = -1  # instead of the place of a slot: the lesson is of all slots together
 
 
 class LoopRow(NamedTuple):
@@ -35,6 +37,44 @@ class SettingsChange(NamedTuple):
     previous: int = 0  # id of the change of settings before this one, if the writer adds it
 
 
+class SlotChoice(NamedTuple):
+    """What was chosen for a slot of a page, given the slots before it."""
+
+    id: str
+    chosen: int  # place among the offered actions
+    probabilities: bytes  # float64, one for each offered action; 0: no candidate
+    baseline: int  # place of the action that the client would have shown
+
+
+class Page(NamedTuple):
+    """The slots of a page in their order, and how its rewards are learned."""
+
+    reward_model: str  # "slot", "sum" or "cascade"
+    slots: tuple[SlotChoice, ...]
+
+    @property
+    def ids(self) -> list[str]:
+        return [slot.id for slot in self.slots]
+
+    def degrade(self, action_count: int) -> "Page":
+        """The page that shows the baselines."""
+        return self._replace(
+            slots=tuple(
+                slot._replace(
+                    chosen=slot.baseline, probabilities=make_certain(slot.baseline, action_count)
+                )
+                for slot in self.slots
+            )
+        )
+
+
+def make_certain(place: int, action_count: int) -> bytes:
+    """The probabilities of a choice that is certain."""
+    probabilities = np.zeros(action_count)
+    probabilities[place] = 1.0
+    return probabilities.tobytes()
+
+
 class DecisionRow(NamedTuple):
     """A rank request and what was decided; the store sets `id` and `activated_at`."""
 
@@ -52,6 +92,7 @@ class DecisionRow(NamedTuple):
     request: str
     offer: str | None = None  # JSON of the actions, cut out of the request; None: not cut out
     offer_at: int | None = None  # how many characters of the request stand before the offer
+    slots: bytes | None = None  # of a page
     activated_at: int | None = None
     id: int = 0
 
@@ -77,6 +118,7 @@ class RewardRow(NamedTuple):
     value: float
     at: int
     status: str
+    slot: str  # empty: of all there is
 
 
 class Lesson(NamedTuple):
@@ -97,6 +139,7 @@ class Lesson(NamedTuple):
     features: bytes
     previous: int = 0  # id of the lesson before this one
     change: int = 0  # id of the last change of settings before this lesson
+    slot: int | None = None  # place on a page, or `WHOLE_PAGE`
 
 
 class LogPosition(NamedTuple):
@@ -154,14 +197,37 @@ class Key(NamedTuple):
 
 
 decode_action_ids = msgspec.json.Decoder(list[str]).decode  # of a JSON list of action ids
+encode_blob = msgspec.msgpack.Encoder().encode
+decode_page = msgspec.msgpack.Decoder(Page).decode
+_decode_features = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+def decode_page_features(features: bytes) -> list[bytes]:
+    """The features of the chosen actions of a page, slot by slot."""
+    return _decode_features(features)
+
+
+def pick_features(features: bytes, slot: int | None) -> bytes:
+    """The features that a lesson needs, of those of its decision."""
+    if slot is None or slot == WHOLE_PAGE:
+        return features
+    return _decode_features(features)[slot]
 
 
 def rebuild_answer(
-    event_id: str, action_ids_json: str, probabilities: bytes, chosen: int, degraded: bool
+    event_id: str,
+    action_ids_json: str,
+    probabilities: bytes,
+    chosen: int,
+    degraded: bool,
+    slots: bytes | None = None,
 ) -> bytes:
     """The answer to the rank request of a decision, from its columns: always the same bytes."""
     try:
         action_ids = decode_action_ids(action_ids_json)
+        if slots is not None:
+            shown = [_show_slot(slot, action_ids) for slot in decode_page(slots).slots]
+            return msgspec.json.encode(PageResponse(shown, event_id, bool(degraded)))
         ranking = [*map(Ranked, action_ids, np.frombuffer(probabilities).tolist())]
         return msgspec.json.encode(RankResponse(ranking, event_id, action_ids[chosen], degraded))
     except (ValueError, IndexError):
@@ -177,4 +243,10 @@ def get_answer(decision: DecisionRow) -> bytes:
         decision.probabilities,
         decision.chosen,
         decision.degraded,
+        decision.slots,
     )
+
+
+def _show_slot(slot: SlotChoice, action_ids: Sequence[str]) -> ShownAction:
+    probability = np.frombuffer(slot.probabilities)[slot.chosen]
+    return ShownAction(slot.id, action_ids[slot.chosen], float(probability))

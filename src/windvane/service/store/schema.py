@@ -5,6 +5,9 @@ always increase, even after rows were deleted, and every order is the order of i
 `decisions` are large and are written once, so the decisions that still wait for their reward are
 listed in a small table of their own, `waiting`. The answer of a decision is not stored, because it
 can be rebuilt from the other columns.
+
+A page with several slots is one decision. Its columns `chosen` and `probabilities` are those of the
+first slot, `slots` has all slots, and `features` those of the chosen actions of all slots.
 """
 
 from sqlalchemy import (
@@ -82,6 +85,7 @@ decisions = _define_table(
     Column("request", Text, nullable=False),  # JSON, as the client sent it, without the offer
     Column("offer", Id),  # id in `offers`
     Column("offer_at", Integer),  # how many characters of the request stand before the offer
+    Column("slots", LargeBinary),  # of a page, see `Page`; NULL: no page, one action was chosen
     UniqueConstraint("loop", "event_id"),
     Index("decisions_of_loop", "loop", "id"),
     Index("decisions_at", "loop", "at"),
@@ -119,7 +123,8 @@ rewards = _define_table(
     Column("value", Float(53), nullable=False),
     _make_time_column(),
     Column("status", Text, nullable=False),
-    UniqueConstraint("loop", "event_id", "request_id"),
+    Column("slot", Text, nullable=False, server_default=""),  # its id; empty: of all there is
+    UniqueConstraint("loop", "event_id", "slot", "request_id"),
     Index(
         "rewards_orphan",
         "loop",
@@ -136,6 +141,7 @@ lessons = _define_table(
     Column("kind", Text, nullable=False),
     Column("value", Float(53), nullable=False),
     _make_time_column(),
+    Column("slot", Integer),  # place on a page, or `WHOLE_PAGE`; NULL: of one chosen action
     Index("lessons_of_loop", "loop", "id"),
     Index("lessons_of_decision", "decision"),
 )

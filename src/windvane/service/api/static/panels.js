@@ -304,7 +304,24 @@ export function showReport(report, learned) {
   const activation = report.activated ? "" : " · not activated";
   byId("report-title").textContent =
     `${report.event} · ${time} · round ${formatCount(report.round)}${activation}`;
-  byId("why").textContent = `“${report.chosen}” was chosen. ${report.why}`;
+  showSlots(report.slots);
+  showChoice(report);
+}
+
+/** Let the reader pick a slot of a page; the first is shown. */
+function showSlots(slots) {
+  const chips = slots.map((own) => {
+    const chip = createElement("button", "", own.slot);
+    chip.addEventListener("click", () => showChoice(own));
+    return chip;
+  });
+  byId("slots").replaceChildren(...chips);
+}
+
+/** Show what was chosen, or what one slot of a page shows. */
+function showChoice(report) {
+  const place = report.slot ? ` for the slot “${report.slot}”` : "";
+  byId("why").textContent = `“${report.chosen}” was chosen${place}. ${report.why}`;
   const options = report.options.map(({ name, chance, estimate, chosen }) => ({
     name,
     size: chance,

@@ -4,9 +4,11 @@ docs/how-to/read-logs.md has the meaning of every column. A column that is added
 another meaning increases `EXPORT_SCHEMA_VERSION`.
 """
 
+import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,14 +18,17 @@ from windvane.persistence import check_parquet_path, replace_file
 from windvane.service.store.database import check_output
 from windvane.service.store.decision_queries import (
     DecisionColumns,
+    LoggedPage,
     Requests,
+    SlotParts,
     count_decisions,
     iterate_batches,
+    read_pages,
 )
 from windvane.service.store.log import LogReader
 from windvane.service.store.rows import decode_action_ids
 
-EXPORT_SCHEMA_VERSION = 1
+EXPORT_SCHEMA_VERSION = 2
 ROW_GROUP_ROWS = 30_000  # larger groups take more memory
 Report = Callable[[int, int], None]  # takes how many decisions are written, and of how many
 
@@ -46,6 +51,17 @@ SCHEMA = pl.Schema(
         "context_json": pl.String(),
         "actions_json": pl.String(),
         "excluded": pl.List(pl.String()),
+        "slot_ids": pl.List(pl.String()),
+        "slot_chosen": pl.List(pl.Int64()),
+        "slot_probability": pl.List(pl.Float64()),
+        "slot_probabilities": pl.List(pl.List(pl.Float64())),
+        "slot_rewards": pl.List(pl.Float64()),
+        "slot_defaulted": pl.List(pl.Boolean()),
+        "slot_baseline": pl.List(pl.Int64()),
+        "slot_excluded": pl.List(pl.List(pl.String())),
+        "slot_features_json": pl.List(pl.String()),
+        "reward_model": pl.String(),
+        "joint_probability": pl.Float64(),
         "schema_version": pl.Int64(),
     }
 )
@@ -66,7 +82,8 @@ def export_log(log: LogReader, loop_name: str, path: Path, report: Report | None
         ):
             total = count_decisions(log, loop.id)
             for part, (batch, requests) in enumerate(iterate_batches(log, loop.id)):
-                frame = _make_frame(batch, requests)
+                pages = read_pages(log, dict(zip(batch.id, batch.slots, strict=True)))
+                frame = _make_frame(batch, requests, pages)
                 frame.write_parquet(Path(directory) / f"{part:09d}.parquet", compression="lz4")
                 decision_count += len(batch.id)
                 if report is not None:
@@ -81,7 +98,11 @@ def export_log(log: LogReader, loop_name: str, path: Path, report: Report | None
     return decision_count
 
 
-def _make_frame(batch: DecisionColumns, requests: Requests) -> pl.DataFrame:
+def _make_frame(
+    batch: DecisionColumns, requests: Requests, pages: Mapping[int, LoggedPage]
+) -> pl.DataFrame:
+    found = [pages.get(id_) for id_ in batch.id]
+    rewards = zip(batch.reward, found, strict=True)
     ids = [decode_action_ids(offer.ids) for offer in requests.offers]
     texts = [offer.actions for offer in requests.offers]
     frame = pl.DataFrame(
@@ -93,7 +114,10 @@ def _make_frame(batch: DecisionColumns, requests: Requests) -> pl.DataFrame:
             "chosen": batch.chosen,
             "actions": pl.Series(ids, dtype=pl.List(pl.String())).gather(requests.offer_numbers),
             "probabilities": _make_lists(batch.probabilities),
-            "reward": pl.Series(batch.reward, dtype=pl.Float64()),
+            "reward": pl.Series(
+                [reward if page is None else page.reward for reward, page in rewards],
+                dtype=pl.Float64(),
+            ),
             "defaulted": [kind == "default" for kind in batch.first_kind],
             "deferred": batch.deferred,
             "activated": [at is not None for at in batch.activated_at],
@@ -101,6 +125,7 @@ def _make_frame(batch: DecisionColumns, requests: Requests) -> pl.DataFrame:
             "context_json": requests.contexts,
             "actions_json": pl.Series(texts, dtype=pl.String()).gather(requests.offer_numbers),
             "excluded": pl.Series(requests.excluded, dtype=pl.List(pl.String())),
+            **_make_slot_columns(found, requests.slots),
         }
     )
     frame = frame.with_columns(
@@ -112,6 +137,40 @@ def _make_frame(batch: DecisionColumns, requests: Requests) -> pl.DataFrame:
         schema_version=pl.lit(EXPORT_SCHEMA_VERSION),
     )
     return frame.select(SCHEMA.names()).cast(SCHEMA)
+
+
+def _make_slot_columns(
+    pages: Sequence[LoggedPage | None], parts: Sequence[Sequence[SlotParts]]
+) -> dict[str, pl.Series]:
+    """The columns of pages, null in the rows of other decisions."""
+    rows = [
+        {} if page is None else _list_slots(page, sent)
+        for page, sent in zip(pages, parts, strict=True)
+    ]
+    names = [name for name in SCHEMA if name.startswith("slot_")]
+    return {
+        name: pl.Series([row.get(name) for row in rows], dtype=SCHEMA[name])
+        for name in (*names, "reward_model", "joint_probability")
+    }
+
+
+def _list_slots(page: LoggedPage, parts: Sequence[SlotParts]) -> dict[str, Any]:
+    probabilities = [np.frombuffer(slot.probabilities).tolist() for slot in page.slots]
+    chosen = [slot.chosen for slot in page.slots]
+    own = [each[place] for each, place in zip(probabilities, chosen, strict=True)]
+    return {
+        "slot_ids": [slot.id for slot in page.slots],
+        "slot_chosen": chosen,
+        "slot_probability": own,
+        "slot_probabilities": probabilities,
+        "slot_rewards": page.rewards,
+        "slot_defaulted": [lesson.is_default for lesson in page.lessons],
+        "slot_baseline": [slot.baseline for slot in page.slots],
+        "slot_excluded": [each.excluded_actions for each in parts],
+        "slot_features_json": [bytes(each.features).decode() for each in parts],
+        "reward_model": page.reward_model,
+        "joint_probability": math.prod(own),
+    }
 
 
 def _make_lists(blobs: Sequence[bytes]) -> pl.Series:

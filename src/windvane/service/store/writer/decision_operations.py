@@ -10,6 +10,7 @@ decision of its loop belongs to no decision.
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, NamedTuple
 
 from sqlalchemy import and_, bindparam, delete, exists, false, func, select, update
@@ -36,9 +37,11 @@ from windvane.service.store.writer.reward_operations import (
     MatchResult,
     RewardTerms,
     close_decisions,
+    draft_defaults,
     find_terms,
     match_early_rewards,
     read_decision_states,
+    read_slot_rewards,
     write_lessons,
 )
 
@@ -46,7 +49,8 @@ from windvane.service.store.writer.reward_operations import (
 class PutDecisionResult(NamedTuple):
     """Whether the decision is in the log, and the lessons of rewards that arrived before it."""
 
-    answer: bytes  # of the decision that the event had before; empty if this one is new
+    # Of the decision that the event had before; empty if this one is new or of another kind.
+    answer: bytes
     is_new: bool
     lessons: tuple[Lesson, ...]
 
@@ -59,7 +63,11 @@ class ExpireResult(NamedTuple):
 
 
 _SELECT_ANSWERS = (
-    select(decisions.c.event_id, ACTION_IDS, *decisions.c["probabilities", "chosen", "degraded"])
+    select(
+        decisions.c.event_id,
+        ACTION_IDS,
+        *decisions.c["probabilities", "chosen", "degraded", "slots"],
+    )
     .select_from(DECISIONS_WITH_OFFERS)
     .where(
         decisions.c.loop == bindparam("loop"),
@@ -76,7 +84,11 @@ SELECT loop, id, at FROM decisions WHERE loop = ? AND id > ? AND features IS NOT
 
 
 class PutDecision(Operation[PutDecisionResult], frozen=True):
-    """Write a decision. An event has one decision: a second one returns the answer of the first."""
+    """Write a decision. An event has one decision: a second one returns the answer of the first.
+
+    A page and a decision for one action have other answers, so that one of them returns none of the
+    other.
+    """
 
     phase = Phase.DECISION
     decision: DecisionRow
@@ -96,11 +108,14 @@ class PutDecision(Operation[PutDecisionResult], frozen=True):
         for put in batch:
             first.setdefault(put.decision.event_id, put)
         client_ids = [event_id for event_id, put in first.items() if not put.has_generated_id]
-        answers: dict[str, bytes] = {}
+        answers: dict[str, tuple[bool, bytes]] = {}  # whether it is of a page, and the answer
         if client_ids:
             parameters = {"loop": loop, "events": client_ids}
             rows = transaction.connection.execute(_SELECT_ANSWERS, parameters)
-            answers = {event_id: rebuild_answer(event_id, *columns) for event_id, *columns in rows}
+            answers = {
+                event_id: (columns[-1] is not None, rebuild_answer(event_id, *columns))
+                for event_id, *columns in rows
+            }
         new = {event_id: put for event_id, put in first.items() if event_id not in answers}
         lessons_by_event: dict[str, list[Lesson]] = {}
         if new:
@@ -119,8 +134,11 @@ class PutDecision(Operation[PutDecisionResult], frozen=True):
                 results.append(PutDecisionResult(b"", True, learned))
             else:
                 if event_id not in answers:  # an earlier operation of this batch is the new one
-                    answers[event_id] = get_answer(first[event_id].decision)
-                results.append(PutDecisionResult(answers[event_id], False, ()))
+                    earlier = first[event_id].decision
+                    answers[event_id] = (earlier.slots is not None, get_answer(earlier))
+                is_page, answer = answers[event_id]
+                is_same_kind = is_page == (put.decision.slots is not None)
+                results.append(PutDecisionResult(answer if is_same_kind else b"", False, ()))
         return results
 
 
@@ -134,6 +152,7 @@ def _insert_decisions(transaction: Transaction, loop: int, new: list[DecisionRow
             decision.request,
             offer_ids[decision.offer],
             decision.offer_at,
+            decision.slots,
             None if decision.deferred else decision.at,
         )
         for decision in new
@@ -270,7 +289,7 @@ class Withdraw(Operation[None], frozen=True):
             PutDecision.run_batch(transaction, [PutDecision(self.replacement, self.terms)])
         ids = [row.id for row in rows if row.round == self.withdrawn.round and not row.has_lesson]
         close_decisions(transaction, loop, ids)
-        columns = ("chosen", "probabilities", "features", "degraded")
+        columns = ("chosen", "probabilities", "features", "degraded", "slots")
         values = {name: getattr(self.replacement, name) for name in columns}
         change = update(decisions).where(decisions.c.id.in_(ids))
         transaction.connection.execute(change.values(values))
@@ -301,22 +320,25 @@ class Expire(Operation[ExpireResult], frozen=True):
         )
         query = (
             select(
-                *decisions.c["id", "at", "round", "features"],
+                *decisions.c["event_id", "id", "at", "round", "features"],
                 decisions.c.activated_at.is_not(None),
                 false(),
                 oldest.c.at,
+                decisions.c.slots,
             )
             .join(oldest, oldest.c.decision == decisions.c.id)
             .order_by(decisions.c.id)
         )
         rows: Sequence[Any] = transaction.connection.execute(query).all()
-        expired = [DecisionState(*row) for row in rows]
-        activated = [state for state in expired if state.is_activated]
-        unactivated = [state.id for state in expired if not state.is_activated]
-        transaction.counter_changes[self.loop, "default"] += len(activated)
-        transaction.counter_changes[self.loop, "unactivated"] += len(unactivated)
-        close_decisions(transaction, self.loop, unactivated)
-        drafts = [LessonDraft(state, "default", self.default, self.at) for state in activated]
+        expired = {event_id: DecisionState(*columns) for event_id, *columns in rows}
+        read_slot_rewards(transaction, self.loop, expired)
+        activated = [state for state in expired.values() if state.is_activated]
+        defaults = [draft_defaults(state, self.default, self.at) for state in activated]
+        transaction.counter_changes[self.loop, "default"] += len(list(filter(None, defaults)))
+        transaction.counter_changes[self.loop, "unactivated"] += len(expired) - len(activated)
+        unrewarded = [each.id for each in expired.values() if not each.is_activated or each.page]
+        close_decisions(transaction, self.loop, unrewarded)
+        drafts = [*chain.from_iterable(defaults)]
         return ExpireResult(len(expired), tuple(write_lessons(transaction, self.loop, drafts)))
 
 

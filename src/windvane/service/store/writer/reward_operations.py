@@ -4,10 +4,21 @@ Only the writer decides what becomes of a reward, in the order of the log. Two r
 moment, or a reward at the moment when its wait time ends, therefore have exactly one outcome, and
 every replay of the log finds the same one. A batch has the same effect as its operations one by one
 in the same order.
+
+A page waits until all its slots have a reward. What follows from the reward of a slot depends on
+the reward model that the page was ranked with:
+
+| model     | lessons                                                                            |
+|-----------|------------------------------------------------------------------------------------|
+| `slot`    | one of each slot, of its first reward; later ones are summed or extra, slot by slot |
+| `sum`     | one of the whole page, of the first reward; rewards of other slots are added to it  |
+| `cascade` | as `slot`, until a reward other than 0: the slots above it, if they have no reward, |
+|           | get 0, those below no lesson, and the page waits no longer                          |
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +26,15 @@ from sqlalchemy import bindparam, func, select, tuple_, update
 
 from windvane.errors import StoreError
 from windvane.service.clock import MICROSECONDS_PER_SECOND
-from windvane.service.store.rows import Lesson, RewardRow
+from windvane.service.schemas import SlotReward
+from windvane.service.store.rows import (
+    WHOLE_PAGE,
+    Lesson,
+    Page,
+    RewardRow,
+    decode_page,
+    pick_features,
+)
 from windvane.service.store.schema import rewards
 from windvane.service.store.writer.group_commit import Operation, Phase, Transaction, list_marks
 from windvane.settings import parse_seconds
@@ -63,6 +82,9 @@ class DecisionState:
     is_activated: bool
     is_rewarded: bool
     waits_since: int | None  # service time, moved by steps of the clock; None: it does not wait
+    slots: bytes | None = None  # of a page
+    page: Page | None = None  # the same, decoded
+    rewarded: dict[str, float] = field(default_factory=dict)  # first rewards of a page, by slot id
 
     @property
     def has_expired(self) -> bool:
@@ -88,6 +110,32 @@ class DecisionState:
         self.is_rewarded = True
         return "learned"
 
+    def apply_slot_reward(self, page: Page, given: SlotReward, at: int, terms: RewardTerms) -> str:
+        """Take in the reward of a slot, or of the whole page if `slot` is empty."""
+        slot, value = given.slot_id, given.value
+        if self.features is None:
+            return "unlearned"
+        if self.is_too_late(at, terms):
+            return "late"
+        is_repeated = slot in self.rewarded or (self.rewarded and not slot)
+        if self.is_rewarded or is_repeated:
+            can_add = terms.sums_rewards and (is_repeated or page.reward_model == "sum")
+            return "summed" if can_add else "extra"
+        if not self.is_activated:
+            return "held"
+        self.note_reward(slot, value)
+        if self.is_rewarded:
+            self.waits_since = None
+        return "learned"
+
+    def note_reward(self, slot: str, value: float) -> None:
+        """Remember the first reward of a slot; some rewards complete a page."""
+        page = self.page
+        assert page is not None
+        self.rewarded[slot] = value
+        is_click = page.reward_model == "cascade" and value != 0.0
+        self.is_rewarded |= not slot or is_click or len(self.rewarded) == len(page.slots)
+
 
 class LessonDraft(NamedTuple):
     """A lesson that has no id yet."""
@@ -96,13 +144,67 @@ class LessonDraft(NamedTuple):
     kind: str
     value: float
     at: int
+    slot: int | None = None
+
+
+class MatchedReward(NamedTuple):
+    """What becomes of a reward: its status, the lessons that follow, or why it is invalid."""
+
+    status: str
+    drafts: Sequence[LessonDraft] = ()
+    fault: str = ""
+
+
+def find_fault(page: Page | None, slots: Sequence[str]) -> str:
+    """Why a decision cannot have rewards of these slots; empty if it can."""
+    if page is not None and not slots[0]:
+        return "" if page.reward_model == "sum" else "the event has slots, a reward must name one"
+    known = [""] if page is None else page.ids
+    unknown = next((slot for slot in slots if slot not in known), None)
+    return "" if unknown is None else f"the event has no slot {unknown[:80]!r}"
+
+
+def match_reward(
+    state: DecisionState, given: SlotReward, at: int, terms: RewardTerms
+) -> MatchedReward:
+    """Take in a reward that arrived at a time."""
+    page = state.page
+    if page is None:
+        status = state.apply_reward(at, terms)
+        if status not in LESSON_KIND:
+            return MatchedReward(status)
+        return MatchedReward(status, [LessonDraft(state, LESSON_KIND[status], given.value, at)])
+    rewarded = set(state.rewarded)
+    status = state.apply_slot_reward(page, given, at, terms)
+    if status not in LESSON_KIND:
+        return MatchedReward(status)
+    if page.reward_model == "sum":
+        kind = "amend" if rewarded else "observe"
+        return MatchedReward(status, [LessonDraft(state, kind, given.value, at, WHOLE_PAGE)])
+    place = page.ids.index(given.slot_id)
+    drafts = [LessonDraft(state, LESSON_KIND[status], given.value, at, place)]
+    if status == "learned" and page.reward_model == "cascade" and given.value != 0.0:
+        unclicked = [above for above in range(place) if page.slots[above].id not in rewarded]
+        drafts = [LessonDraft(state, "observe", 0.0, at, above) for above in unclicked] + drafts
+    return MatchedReward(status, drafts)
+
+
+def draft_defaults(state: DecisionState, default: float, at: int) -> list[LessonDraft]:
+    """The lessons of a decision whose wait time has ended."""
+    page = state.page
+    if page is None:
+        return [LessonDraft(state, "default", default, at)]
+    if page.reward_model == "sum":
+        return [] if state.rewarded else [LessonDraft(state, "default", default, at, WHOLE_PAGE)]
+    places = [place for place, id_ in enumerate(page.ids) if id_ not in state.rewarded]
+    return [LessonDraft(state, "default", default, at, place) for place in places]
 
 
 _SELECT_STATES = """
 SELECT decisions.event_id, decisions.id, decisions.at, decisions.round, decisions.features,
     decisions.activated_at IS NOT NULL, EXISTS (
         SELECT * FROM lessons WHERE lessons.decision = decisions.id AND lessons.kind = 'observe'),
-    waiting.at
+    waiting.at, decisions.slots
 FROM decisions
 LEFT JOIN waiting ON waiting.loop = decisions.loop AND waiting.decision = decisions.id
 WHERE decisions.loop = ? AND decisions.event_id IN
@@ -115,11 +217,31 @@ def read_decision_states(
     """Read the decisions of some events, by event id; an event without a decision is absent."""
     events = sorted(set(event_ids))
     rows = transaction.fetch_all(f"{_SELECT_STATES}({list_marks(events)})", (loop, *events))
-    return {event_id: DecisionState(*columns) for event_id, *columns in rows}
+    states = {event_id: DecisionState(*columns) for event_id, *columns in rows}
+    read_slot_rewards(transaction, loop, states)
+    return states
+
+
+def read_slot_rewards(
+    transaction: Transaction, loop: int, states: Mapping[str, DecisionState]
+) -> None:
+    """Complete the states of pages, by event id, with the rewards that they have got."""
+    pages = {event_id: state for event_id, state in states.items() if state.slots is not None}
+    if not pages:
+        return
+    query = f"""
+SELECT event_id, slot, value FROM rewards
+WHERE loop = ? AND event_id IN ({list_marks(pages)}) AND status = 'learned' ORDER BY id
+"""
+    for state in pages.values():
+        state.page = decode_page(state.slots or b"")
+        state.is_rewarded = False
+    for event_id, slot, value in transaction.fetch_all(query, (loop, *pages)):
+        pages[event_id].note_reward(slot, value)
 
 
 _SELECT_EARLY_REWARDS = (
-    select(*rewards.c["id", "event_id", "value", "at"])
+    select(*rewards.c["id", "event_id", "value", "at", "slot"])
     .where(
         rewards.c.loop == bindparam("loop"),
         rewards.c.event_id.in_(bindparam("events", expanding=True)),
@@ -155,15 +277,18 @@ def match_early_rewards(
     states = read_decision_states(transaction, loop, (row.event_id for row in early_rewards))
     drafts: list[LessonDraft] = []
     updates = []
-    for reward, event_id, value, at in early_rewards:
+    for reward, event_id, value, at, slot in early_rewards:
         state = states[event_id]
         terms, matched_at = match_times[event_id]
-        new_status = state.apply_reward(at, find_terms(transaction, loop, terms))
+        matched = MatchedReward("unlearned")
+        if not find_fault(state.page, [slot]):
+            found = find_terms(transaction, loop, terms)
+            matched = match_reward(state, SlotReward(slot, value), at, found)
+        new_status = matched.status
         updates.append({"reward": reward, "new_status": new_status})
         transaction.counter_changes[loop, status] -= 1
         transaction.counter_changes[loop, new_status] += 1
-        if new_status in LESSON_KIND:
-            drafts.append(LessonDraft(state, LESSON_KIND[new_status], value, matched_at))
+        drafts += (draft._replace(at=matched_at) for draft in matched.drafts)
     transaction.connection.execute(_UPDATE_STATUS, updates)
     lessons_by_event: dict[str, list[Lesson]] = {event_id: [] for event_id in states}
     by_decision = {state.id: lessons_by_event[event_id] for event_id, state in states.items()}
@@ -180,17 +305,21 @@ SELECT id, decision FROM lessons WHERE loop = ? ORDER BY id DESC LIMIT ?
 def write_lessons(
     transaction: Transaction, loop: int, drafts: Sequence[LessonDraft]
 ) -> list[Lesson]:
-    """Write lessons in the given order; their decisions no longer wait for a reward."""
+    """Write lessons in the given order; decisions that are complete no longer wait for a reward."""
     if not drafts:
         return []
-    rows = [(loop, draft.decision.id, draft.kind, draft.value, draft.at) for draft in drafts]
-    transaction.insert_many("lessons", ("loop", "decision", "kind", "value", "at"), rows)
+    rows = [(loop, draft.decision.id, *draft[1:]) for draft in drafts]
+    transaction.insert_many("lessons", ("loop", "decision", *LessonDraft._fields[1:]), rows)
     position = transaction.positions[loop]
     inserted = transaction.fetch_all(_SELECT_LAST_LESSONS, (loop, len(rows)))[::-1]
     if [decision for _, decision in inserted] != [draft.decision.id for draft in drafts]:
         raise StoreError("store: the database numbers lessons out of order", "refused")
-    closed = [draft.decision.id for draft in drafts if draft.kind != "amend"]
-    close_decisions(transaction, loop, closed)
+    closed = {
+        draft.decision.id: None
+        for draft in drafts
+        if (draft.kind != "amend" if draft.slot is None else draft.decision.waits_since is None)
+    }
+    close_decisions(transaction, loop, list(closed))
     ids = [id_ for id_, _ in inserted]
     transaction.positions[loop] = position._replace(lesson=ids[-1])
     return [
@@ -202,11 +331,12 @@ def write_lessons(
             at=at,
             round=state.round,
             ranked_at=state.at,
-            features=state.features or b"",
+            features=pick_features(state.features or b"", slot),
             previous=previous,
             change=position.change,
+            slot=slot,
         )
-        for id_, previous, (state, kind, value, at) in zip(
+        for id_, previous, (state, kind, value, at, slot) in zip(
             ids, [position.lesson, *ids], drafts, strict=False
         )
     ]
@@ -222,20 +352,23 @@ def close_decisions(transaction: Transaction, loop: int, decision_ids: list[int]
 
 MAX_REWARDS_PER_EVENT = 1000  # in the log
 REFUSED = "refused"  # status of a reward that the log does not keep, because the event has so many
+INVALID = "invalid"  # status of a reward that the log does not keep, because its slot does not fit
 
 
 class MatchResult(NamedTuple):
     """What became of a reward or an activation, and the lessons that follow.
 
-    The status is a field of `Funnel` or `REFUSED`; of an activation: activated, already, late or
-    unknown.
+    The status is a field of `Funnel`, `REFUSED` or `INVALID`; of an activation: activated, already,
+    late or unknown. Of the rewards of several slots, it is that of the first, or `REFUSED` if one
+    of them is.
     """
 
     status: str
     lessons: tuple[Lesson, ...]
+    fault: str = ""  # why a reward is invalid
 
 
-_SELECT_REQUEST_IDS = select(*rewards.c["event_id", "request_id"]).where(
+_SELECT_REQUEST_IDS = select(*rewards.c["event_id", "slot", "request_id"]).where(
     rewards.c.loop == bindparam("loop"),
     tuple_(rewards.c.event_id, rewards.c.request_id).in_(bindparam("pairs", expanding=True)),
 )
@@ -253,9 +386,11 @@ _COUNT_REWARDS = (
 class PutReward(Operation[MatchResult], frozen=True):
     """Write a reward, and learn it if its decision is in the log and waits for a reward.
 
-    A reward of the same event with the same request id is a repetition by the client, and is
-    learned once. An event keeps `MAX_REWARDS_PER_EVENT` rewards. A further one is refused, unless
-    it is a repetition or the first that can be learned; a further repetition is only counted.
+    With `slots`, these are the rewards of slots of a page instead: all of them are written or none.
+    A reward of the same event and slot with the same request id is a repetition by the client, and
+    is learned once. An event keeps `MAX_REWARDS_PER_EVENT` rewards. A further one is refused,
+    unless it is a repetition or the first that can be learned; a further repetition is only
+    counted.
     """
 
     phase = Phase.REWARD
@@ -265,6 +400,11 @@ class PutReward(Operation[MatchResult], frozen=True):
     at: int
     terms: RewardTerms
     request_id: str | None = None
+    slots: tuple[SlotReward, ...] = ()
+
+    @property
+    def rewards(self) -> Sequence[SlotReward]:
+        return self.slots or [SlotReward("", self.value)]
 
     @classmethod
     def run_batch(
@@ -276,59 +416,80 @@ class PutReward(Operation[MatchResult], frozen=True):
         matched = []
         for put in batch:
             terms = find_terms(transaction, loop, put.terms)
-            matched.append(_match(put, terms, seen, states))
+            matched.append(_match(put, terms, seen, states.get(put.event_id)))
         room = _RewardRoom(transaction, loop, batch, matched)
-        statuses = []
+        statuses: list[str] = []
+        counts = []  # of the lessons of each put
         rows = []
-        drafts = []
-        for put, status in zip(batch, matched, strict=True):
-            status = room.admit(put, status)
-            statuses.append(status)
-            if status == REFUSED:
-                continue
-            transaction.counter_changes[loop, status] += 1
-            if not room.take(put, status):
-                continue
-            request_id = None if status == "duplicate" else put.request_id  # the column is unique
-            rows.append((loop, put.event_id, request_id, put.value, put.at, status))
-            if status in LESSON_KIND:
-                state = states[put.event_id]
-                drafts.append(LessonDraft(state, LESSON_KIND[status], put.value, put.at))
+        drafts: list[LessonDraft] = []
+        for put, outcomes in zip(batch, matched, strict=True):
+            statuses.append(outcomes[0].status)
+            learned: list[LessonDraft] = []
+            for given, outcome in zip(put.rewards, outcomes, strict=False):
+                key = (put.event_id, given.slot_id, put.request_id)
+                status = room.admit(key, outcome.status)
+                if status == REFUSED:
+                    statuses[-1] = REFUSED
+                if status in (REFUSED, INVALID):
+                    continue
+                transaction.counter_changes[loop, status] += 1
+                if not room.take(put.event_id, status):
+                    continue
+                # the column is unique
+                request_id = None if status == "duplicate" else put.request_id
+                rows.append(
+                    (loop, put.event_id, request_id, given.value, put.at, status, given.slot_id)
+                )
+                learned += outcome.drafts
+            if len(learned) > 1 and learned[0].slot == WHOLE_PAGE:
+                learned = [learned[0]._replace(value=sum(draft.value for draft in learned))]
+            counts.append(len(learned))
+            drafts += learned
         transaction.insert_many("rewards", ("loop", *RewardRow._fields[1:]), rows)
-        learned = iter(write_lessons(transaction, loop, drafts))
+        lessons = iter(write_lessons(transaction, loop, drafts))
         return [
-            MatchResult(status, (next(learned),) if status in LESSON_KIND else ())
-            for status in statuses
+            MatchResult(status, tuple(islice(lessons, count)), outcomes[0].fault)
+            for status, count, outcomes in zip(statuses, counts, matched, strict=True)
         ]
+
+
+RewardKey = tuple[str, str, str | None]  # event id, slot and request id
 
 
 def _read_request_ids(
     transaction: Transaction, loop: int, batch: Sequence[PutReward]
-) -> set[tuple[str, str | None]]:
-    """Read which pairs of event id and request id the log has, of the pairs in a batch."""
+) -> set[RewardKey]:
+    """Read which keys of rewards the log has, of the pairs of event and request in a batch."""
     pairs = list({(put.event_id, put.request_id) for put in batch if put.request_id is not None})
     if not pairs:
         return set()
     parameters = {"loop": loop, "pairs": pairs}
     rows = transaction.connection.execute(_SELECT_REQUEST_IDS, parameters)
-    return {(row.event_id, row.request_id) for row in rows}
+    return {(row.event_id, row.slot, row.request_id) for row in rows}
 
 
 def _match(
-    put: PutReward,
-    terms: RewardTerms,
-    seen: set[tuple[str, str | None]],
-    states: dict[str, DecisionState],
-) -> str:
-    """The status of a reward, a field of `Funnel`; `seen` and the state are for the next one."""
-    pair = (put.event_id, put.request_id)
-    if pair in seen:
-        return "duplicate"
-    if put.request_id is not None:
-        seen.add(pair)
-    if put.event_id not in states:
-        return "orphan"
-    return states[put.event_id].apply_reward(put.at, terms)
+    put: PutReward, terms: RewardTerms, seen: set[RewardKey], state: DecisionState | None
+) -> list[MatchedReward]:
+    """What becomes of the rewards of a put; `seen` and the state are for the next one."""
+    has_slots = put.slots or (state is not None and state.page is not None)
+    if state is not None and has_slots:
+        fault = find_fault(state.page, [given.slot_id for given in put.rewards])
+        if fault:
+            return [MatchedReward(INVALID, fault=fault)]
+    matched = []
+    for given in put.rewards:
+        key = (put.event_id, given.slot_id, put.request_id)
+        if key in seen:
+            matched.append(MatchedReward("duplicate"))
+            continue
+        if put.request_id is not None:
+            seen.add(key)
+        if state is None:
+            matched.append(MatchedReward("orphan"))
+        else:
+            matched.append(match_reward(state, given, put.at, terms))
+    return matched
 
 
 class _RewardRoom:
@@ -343,31 +504,32 @@ class _RewardRoom:
         transaction: Transaction,
         loop: int,
         batch: Sequence[PutReward],
-        matched: Sequence[str],
+        matched: Sequence[Sequence[MatchedReward]],
     ) -> None:
         crowded = {
-            put.event_id for put, status in zip(batch, matched, strict=True) if status != "learned"
+            put.event_id
+            for put, outcomes in zip(batch, matched, strict=True)
+            if any(each.status != "learned" for each in outcomes)
         }
         self._room = dict.fromkeys(crowded, MAX_REWARDS_PER_EVENT)
-        self._refused: set[tuple[str, str | None]] = set()
+        self._refused: set[RewardKey] = set()
         if crowded:
             parameters = {"loop": loop, "events": list(crowded)}
             for event_id, count in transaction.connection.execute(_COUNT_REWARDS, parameters):
                 self._room[event_id] -= count
 
-    def admit(self, put: PutReward, status: str) -> str:
+    def admit(self, key: RewardKey, status: str) -> str:
         """The status of a reward, or `REFUSED` if its event has no room for it."""
-        pair = (put.event_id, put.request_id)
         if status == "duplicate":
-            return REFUSED if pair in self._refused else status
-        if status == "learned" or self._room[put.event_id] > 0:
+            return REFUSED if key in self._refused else status
+        if status in ("learned", INVALID) or self._room[key[0]] > 0:
             return status
-        self._refused.add(pair)
+        self._refused.add(key)
         return REFUSED
 
-    def take(self, put: PutReward, status: str) -> bool:
+    def take(self, event_id: str, status: str) -> bool:
         """Take the room of a reward; False if there is none and the repetition is only counted."""
-        room = self._room.get(put.event_id)
+        room = self._room.get(event_id)
         if room is not None:
-            self._room[put.event_id] = room - 1
+            self._room[event_id] = room - 1
         return room is None or room > 0 or status != "duplicate"
