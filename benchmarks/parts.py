@@ -77,7 +77,7 @@ def make_worlds() -> dict[str, World]:
 
 
 def make_players(world: World) -> tuple[Player, ...]:
-    """Make the policies of the tables: tuned by theory, told the change, or told nothing."""
+    """Make the policies of the tables: tuned by theory, by the known change, or by nothing."""
     default = make_default_memory(world.dim)
     return (
         *(plan.make_player({"name": name}, world) for name in NAMED),

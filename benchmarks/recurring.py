@@ -51,15 +51,15 @@ def draw_probabilities(world: World, random: np.random.Generator) -> Floats:
 
 
 def describe_part(part: int, features: str) -> Floats:
-    """What a policy is told of a part of the week: a constant and, perhaps, categories."""
+    """The features that a policy has of a part of the week: a constant and, perhaps, categories."""
     day, hours = np.eye(7)[part // 4], np.eye(4)[part % 4]
     whole = np.eye(PARTS)[part]
-    told = {"nothing": [], "day and hours": [day, hours], "part of the week": [whole]}[features]
-    return np.concatenate([[1.0], *told])
+    known = {"nothing": [], "day and hours": [day, hours], "part of the week": [whole]}[features]
+    return np.concatenate([[1.0], *known])
 
 
 def play_policy(features: str, memory: str | None, seed: int, click: Click) -> None:
-    """Play all rounds with a policy whose arms are articles crossed with what it is told."""
+    """Play all rounds with a policy whose arms are articles crossed with these features."""
     arms = [np.kron(np.eye(ARMS), describe_part(part, features)) for part in range(PARTS)]
     policy = wv.Policy(arms[0].shape[1], memory, seed=seed)
     for t in range(ROUNDS):
@@ -82,12 +82,12 @@ def play_learner(features: str, seed: int, click: Click) -> None:
 
 
 CONTESTANTS: dict[str, Callable[[int, Click], None]] = {
-    "Policy, told nothing": lambda seed, click: play_policy("nothing", None, seed, click),
-    "Policy, told nothing, `parts()`": lambda seed, click: play_policy(
+    "Policy, no features of time": lambda seed, click: play_policy("nothing", None, seed, click),
+    "Policy, no features of time, `parts()`": lambda seed, click: play_policy(
         "nothing", "parts()", seed, click
     ),
     "Policy, day and hours": lambda seed, click: play_policy("day and hours", None, seed, click),
-    "Learner, told nothing": lambda seed, click: play_learner("nothing", seed, click),
+    "Learner, no features of time": lambda seed, click: play_learner("nothing", seed, click),
     "Learner, day and hours": lambda seed, click: play_learner("day and hours", seed, click),
     "Learner, part of the week": lambda seed, click: play_learner("part of the week", seed, click),
 }

@@ -21,6 +21,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "_ext"]
 nitpicky = True
+nitpick_ignore_regex = [("py:class", r".*")]  # types of other packages in signatures
 smartquotes = False  # quotes and dashes stand as they are written
 suppress_warnings = ["misc.highlighting_failure"]  # of JSON in quotes over several lines
 
@@ -28,7 +29,7 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # types stand in the signatures of the source; pages stay readable
+autodoc_typehints = "signature"
 python_maximum_signature_line_length = 88
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ |> "

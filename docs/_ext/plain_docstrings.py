@@ -1,15 +1,42 @@
 """Docstrings are plain text with `code` in backticks; this turns them into reStructuredText.
 
-A line of an equation keeps its line. Markup characters that stand for themselves are escaped.
+A line of an equation keeps its line. Markup characters that stand for themselves are escaped. In
+signatures, the types of arrays have the short names that the source has for them.
 """
 
 import re
 
+import numpy.typing as npt
 from sphinx.application import Sphinx
+from sphinx.util.typing import stringify_annotation
+
+from windvane import types
 
 CODE = re.compile(r"`([^`]+)`")
 MARKUP = re.compile(r"([\\*|]|(?<=\w)_(?!\w))")
 EQUATION = re.compile(r"[←=≤~∘]")
+
+ARRAY_TYPES = {  # what Sphinx writes for a type, with the name of the type
+    stringify_annotation(value, "smart"): name
+    for name, value in (*vars(types).items(), ("ArrayLike", npt.ArrayLike))
+    if name[0].isupper()
+}
+
+
+def shorten_types(
+    app: Sphinx,
+    what: str,
+    name: str,
+    obj: object,
+    options: object,
+    signature: str | None,
+    returned: str | None,
+) -> tuple[str | None, str | None]:
+    """Write short names of array types into one signature, as autodoc asks for it."""
+    texts = [(signature or "").replace("<factory>", "..."), returned or ""]
+    for long, short in ARRAY_TYPES.items():
+        texts = [text.replace(long, short) for text in texts]
+    return texts[0] or None, texts[1] or None
 
 
 def convert_docstring(
@@ -62,6 +89,7 @@ def _escape(line: str) -> str:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the conversion."""
+    """Register the conversions."""
     app.connect("autodoc-process-docstring", convert_docstring)
+    app.connect("autodoc-process-signature", shorten_types)
     return {"parallel_read_safe": True}

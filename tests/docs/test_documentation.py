@@ -2,11 +2,13 @@
 
 import ast
 import html
+import json
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import snowballstemmer
 from typer.main import get_command
 
 import windvane as wv
@@ -65,6 +67,36 @@ def test_every_public_name_of_a_part_is_documented(site: Path, module: ModuleTyp
     page = (site / f"reference/{name.split('.')[1]}.html").read_text("utf-8")
     for each in {*module.__all__} - {"worlds"}:
         assert f'id="{name}.{each}"' in page, each
+
+
+SEARCHES = {  # what people type into the search box, with the page that answers it
+    "gunicorn": "how-to/embed",
+    "pandas": "how-to/embed",
+    "llm": "how-to/embed",
+    "delayed feedback": "how-to/late-rewards",
+}
+
+
+def test_search_finds_what_people_ask_for(site: Path) -> None:
+    text = (site / "searchindex.js").read_text("utf-8")
+    index = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    for words, page in SEARCHES.items():
+        place = index["docnames"].index(page)
+        for word in words.split():
+            stem = snowballstemmer.stemmer("english").stemWord(word)
+            found = [index[part].get(stem, []) for part in ("terms", "titleterms")]
+            pages = {
+                each for many in found for each in (many if isinstance(many, list) else [many])
+            }
+            assert place in pages, (words, page)
+
+
+def test_signatures_have_types_and_return_values(site: Path) -> None:
+    library, client = (text_of(site, f"reference/{page}.html") for page in ("library", "client"))
+    assert re.search(r"rewards:\s+Floats|arms:\s+ArrayLike", library)
+    assert re.search(r"\)\s+→\s+RankedDecision", client)
+    for page in (site / "reference").glob("*.html"):
+        assert "numpy._typing" not in page.read_text("utf-8"), page.name
 
 
 def test_every_command_and_option_is_documented(site: Path) -> None:

@@ -24,7 +24,7 @@ def is_wanted() -> bool:
 class CompileNotice:
     """Counts the seconds for which a process compiles, and says so when they exceed the limit.
 
-    After a pause it counts anew.
+    After a pause the count starts at zero.
     """
 
     def __init__(self) -> None:

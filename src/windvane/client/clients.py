@@ -23,6 +23,7 @@ def _document(method: Method, operation: Callable[..., object]) -> Method:
     signature = inspect.signature(operation)
     result = get_args(signature.return_annotation)[-1]
     vars(method)["__signature__"] = signature.replace(return_annotation=result)
+    method.__annotations__ = {**method.__annotations__, "return": result}
     return method
 
 

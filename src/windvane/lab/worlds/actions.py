@@ -78,7 +78,7 @@ def pools(*sets: npt.ArrayLike, new_each_round: bool = True, label: str = "") ->
     vectors = np.concatenate(parts)
     sizes = tuple(len(part) for part in parts)
     checksum = f"{zlib.crc32(vectors.tobytes()):08x}"
-    text = f"pools({' + '.join(map(str, sizes))} arms #{checksum}, anew={new_each_round})"
+    text = f"pools({' + '.join(map(str, sizes))} arms #{checksum}, new_each_round={new_each_round})"
     return Actions(text, new_each_round, vectors, sizes, label)
 
 
