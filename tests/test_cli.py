@@ -1,14 +1,17 @@
 """The command line: tables for people, JSON for machines, one line for a mistake."""
 
 import json
+import re
 import subprocess
+from collections.abc import Iterator
 from importlib.metadata import version
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from processes import run_python
 from windvane import cli, theory
-from windvane.lab.cli import LAB_COMMANDS
 from windvane.names import NAMES
 
 
@@ -93,11 +96,32 @@ def test_a_defect_is_not_mistaken_for_misuse(monkeypatch: pytest.MonkeyPatch) ->
         cli.main()
 
 
-def test_the_list_of_commands_shows_a_whole_sentence_for_each() -> None:
-    lines = {line.split()[0]: line for line in run("--help").stdout.splitlines() if line.strip()}
-    lab = (each.__name__ for each in LAB_COMMANDS)
-    shown = [lines[name] for name in ("policies", "theory", *lab, "check", "evaluate")]
-    assert all(line.endswith(".") and not line.endswith("...") for line in shown)
+def test_the_list_of_commands_has_groups_and_a_whole_sentence_for_each() -> None:
+    shown = run("--help").stdout
+    titles = re.findall(r"^(\w+) \(.*\):$", shown, re.MULTILINE)
+    assert titles == ["Library", "Lab", "Evaluation", "Service"]
+    commands = get_command(cli.app).commands  # type: ignore[attr-defined]
+    words = " ".join(shown.split())
+    for name, command in commands.items():
+        sentence = " ".join(command.help.split()).split(". ")[0].rstrip(".")
+        assert f" {name} {sentence}." in words
+
+
+def list_parameters(command: Any, path: str) -> Iterator[tuple[str, str]]:
+    """The help of a command and of its options, with those of its own commands."""
+    yield path, command.help
+    for parameter in command.params:
+        if parameter.param_type_name == "option":
+            yield f"{path} {parameter.opts[0]}", parameter.help
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from list_parameters(inner, f"{path} {name}")
+
+
+def test_every_command_and_option_has_help_that_is_a_whole_sentence() -> None:
+    texts = dict(list_parameters(get_command(cli.app), "windvane"))
+    assert len(texts) > 150
+    wrong = {path: text for path, text in texts.items() if not re.search(r"\w.*[.]$", text or "")}
+    assert wrong == {}
 
 
 def test_help_loads_no_compiler() -> None:

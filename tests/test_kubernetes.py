@@ -149,11 +149,11 @@ def test_the_first_container_waits_for_a_key_as_the_command_line_lists_it(tmp_pa
     def has_key() -> bool:
         line = script.splitlines()[0].removeprefix("until ").removesuffix("; do")
         line = line.replace("windvane key list", f"{windvane} key list --data {data}")
-        return subprocess.run(["sh", "-c", line], timeout=60).returncode == 0
+        return subprocess.run(["sh", "-c", line], timeout=300).returncode == 0
 
     assert not has_key()
     create = [windvane, "key", "create", "--role", "admin", "--data", str(data)]
-    subprocess.run(create, check=True, capture_output=True, timeout=60)
+    subprocess.run(create, check=True, capture_output=True, timeout=300)
     assert has_key()
 
 

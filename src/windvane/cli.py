@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windvane import __version__
-from windvane._terminal.console import AsJson, print_json, print_message
+from windvane._terminal.console import AsJson, CommandGroups, print_json, print_message
 from windvane._terminal.tables import Cell, format_table
 from windvane.errors import WindvaneError
 from windvane.evaluation.cli import EVALUATION_COMMANDS
@@ -24,7 +24,10 @@ from windvane.service.cli import (
 if TYPE_CHECKING:
     from windvane.names import Name
 
+LIBRARY = "Library (names and theory)"
+SERVICE = "Service (choices over HTTP with a durable log)"
 app = typer.Typer(
+    cls=CommandGroups,
     add_completion=False,
     rich_markup_mode=None,
     help="Choices that keep up with a changing world: linear bandits whose memory fades.",
@@ -49,7 +52,7 @@ def windvane(
     """Make typer treat every command as a subcommand."""
 
 
-@app.command()
+@app.command(rich_help_panel=LIBRARY)
 def policies(as_json: AsJson = False) -> None:
     """List the named policies. Show memory, exploration, regret bound and properties of each."""
     from windvane.exploration import EXPLORATIONS
@@ -90,7 +93,7 @@ def _describe_memory(name: "Name") -> str:
     return name.memory + search.get(name.search, "")
 
 
-@app.command()
+@app.command(rich_help_panel=LIBRARY)
 def theory(
     dim: Annotated[int, typer.Option(help="Dimension d of the features.")],
     horizon: Annotated[int, typer.Option(help="Number of rounds T.")],
@@ -106,14 +109,19 @@ def theory(
     _print_tables(summary(dim, horizon, drift, arms, ridge, delta), as_json)
 
 
-for command in (*LAB_COMMANDS, *EVALUATION_COMMANDS, *SERVICE_COMMANDS):
-    app.command()(command)
-app.command("import")(import_log)
-app.add_typer(loop_commands, name="loop")
-app.add_typer(key_commands, name="key")
+for title, commands in (
+    ("Lab (policies in simulated worlds)", LAB_COMMANDS),
+    ("Evaluation (of logs)", EVALUATION_COMMANDS),
+    (SERVICE, SERVICE_COMMANDS),
+):
+    for command in commands:
+        app.command(rich_help_panel=title)(command)
+app.command("import", rich_help_panel=SERVICE)(import_log)
+app.add_typer(loop_commands, name="loop", rich_help_panel=SERVICE)
+app.add_typer(key_commands, name="key", rich_help_panel=SERVICE)
 
 
-@app.command()
+@app.command(rich_help_panel=SERVICE)
 def mcp(
     url: Annotated[str, typer.Option(help="Running service.")] = "http://127.0.0.1:8787",
     key: Annotated[str | None, typer.Option(envvar="WINDVANE_KEY", help="Its key.")] = None,

@@ -2,15 +2,32 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 MAX_MESSAGE_LETTERS = 2000  # of a sentence, which may quote a file
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+class CommandGroups(TyperGroup):
+    """Lists commands by their `rich_help_panel`, each with the whole first sentence of its help."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.commands[name]
+            panel = getattr(command, "rich_help_panel", None)
+            sentence, dot, _ = " ".join((command.help or "").split()).partition(". ")
+            row = (name, sentence + "." * bool(dot))
+            groups.setdefault(panel if isinstance(panel, str) else "Commands", []).append(row)
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 def print_json(value: object) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windvane._terminal.console import AsJson, make_bars, print_json, print_message
+from windvane._terminal.console import AsJson, CommandGroups, make_bars, print_json, print_message
 from windvane._terminal.tables import Cell, format_table
 from windvane.errors import SettingError, StoreError
 from windvane.service.clock import MICROSECONDS_PER_SECOND, ServiceClock, read_wall_us, to_datetime
@@ -36,9 +36,10 @@ Flags = dict[str, str | int | float]  # values of the flags that the command lin
 # Without the extra, flags are not known, and the command itself says what to install.
 LOOP_CONTEXT = {} if SETTINGS else {"ignore_unknown_options": True, "allow_extra_args": True}
 loop_commands = typer.Typer(
-    help="Create, list and delete loops: kinds of decisions that are made again and again."
+    cls=CommandGroups,
+    help="Create, list and delete loops: kinds of decisions that are made again and again.",
 )
-key_commands = typer.Typer(help="Create, list and expire keys.")
+key_commands = typer.Typer(cls=CommandGroups, help="Create, list and expire keys.")
 
 
 def require_posix(command: str) -> None:
@@ -167,7 +168,9 @@ def import_log(
     logs: Annotated[
         list[str], typer.Argument(metavar="LOG...", help="Files, directories or glob patterns.")
     ],
-    loop: Annotated[str, typer.Option(help="Loop to warm-start; it is created if missing.")],
+    loop: Annotated[
+        str, typer.Option(help="Loop to warm-start; with --data it is created if missing.")
+    ],
     format: Annotated[
         str, typer.Option(help="Format of the logs; auto finds it by their bytes.")
     ] = "auto",
