@@ -9,6 +9,7 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 
+import windvane as wv
 from dsjson_lines import open_lines
 from windvane.evaluation import Evaluation, evaluate
 from windvane.evaluation.estimates.confidence_sequence import ActionModel
@@ -232,3 +233,45 @@ def test_one_action_cannot_fill_several_slots(
     done = run_here("evaluate", tmp_path / "log.json", "--policy", "action=a1")
     assert done.returncode == 2
     assert "cannot fill several slots" in done.stderr
+
+
+def test_a_learner_would_have_filled_its_own_pages_as_it_did(tmp_path: Path) -> None:
+    """With the probabilities of the chain, all weights of its own log are 1."""
+    learner, rng = wv.Learner(seed=8, exploration=0.05), np.random.default_rng(9)
+    lines: list[str] = []
+    actions = [{"id": f"a{k}", "kind": str(k % 3)} for k in range(5)]
+    for number in range(150):
+        hour = ("day", "night")[int(rng.integers(2))]
+        slots: list[str | dict[str, object]] = ["top", {"id": "side", "size": "large"}, "foot"]
+        if number % 4 == 0:
+            slots = slots[: 1 + number % 3]
+        page = learner.rank_slots({"hour": hour}, actions, slots, at=1e9 + number)
+        outcomes = []
+        for decision in page:
+            reward = float(rng.random() < TASTES[hour][decision.index % 4])
+            shares = decision.probabilities.tolist()
+            others = [k for k in range(5) if shares[k] > 0.0 and k != decision.index]
+            ranking = [decision.index, *others]
+            outcome = {"_label_cost": -reward, "_a": ranking, "_p": [shares[k] for k in ranking]}
+            outcomes.append(outcome | {"_original_label_cost": -reward})
+            learner.reward(decision, reward)
+        offered = [{"_tag": each["id"], "j": [{"kind": each["kind"]}]} for each in actions]
+        named = [
+            {"_id": "side", "sj": [{"size": "large"}]} if isinstance(slot, dict) else {"_id": slot}
+            for slot in slots
+        ]
+        event = {
+            "EventId": str(number),
+            "Timestamp": f"2026-01-01T{number // 60:02}:{number % 60:02}:00Z",
+            "c": {"FromUrl": [{"hour": hour}], "_multi": offered, "_slots": named},
+            "_outcomes": outcomes,
+        }
+        lines.append(json.dumps(event))
+    candidate = "explorationPercentage=0.05"
+    evaluated, *_ = evaluate(open_lines(tmp_path, *lines), [candidate]).pages
+    logged = evaluated.estimates["logged"].value
+    for name in ("sips", "rips"):
+        assert evaluated.estimates[name].value == pytest.approx(logged, abs=1e-9), name
+        assert evaluated.estimates[name].error == pytest.approx(
+            evaluated.estimates["logged"].error, rel=1e-6
+        )

@@ -26,9 +26,9 @@ two policies A and B make their difference: X_A(`low`) + X_B(`high`) − 1 ≥ �
 V(A) − V(B).
 
 A policy fills the slots of a page one after the other, without repeats. One that learns fills a
-whole page before it learns the rewards of its slots, as it would in use, and a learner divides its
-share of exploration by the number of slots, so that a page is explored as often as a single
-decision would be.
+whole page before it learns the rewards of its slots, as it would in use. A learner chooses as
+`Learner.rank_slots` does, given the logged actions in the slots before: the features are those of
+context and slot, and its share of exploration is divided by the number of slots of the page.
 
 Kiyohara et al. (2022), "Doubly robust off-policy evaluation for ranking policies under the cascade
 behavior model"; McInerney et al. (2020), "Counterfactual evaluation of slate recommendations with
@@ -38,7 +38,6 @@ recommendation".
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -316,7 +315,7 @@ class PageEvaluator:
         names = [candidate.name for candidate in candidates]
         self._candidates, self._level = candidates, settings.level
         self._seen = RewardRange(0.0, 0.0)  # a slot that a page does not have earns 0
-        make_shadow = partial(_make_shadow, facts, most_slots, settings.seed)
+        make_shadow = partial(_make_shadow, facts, settings.seed)
         self._shadows = [make_shadow(each) for each in candidates]
         self._model = make_shadow(kinds.make_learner())
         self._records = [
@@ -357,13 +356,9 @@ class PageEvaluator:
         return [record.summarize(gains.get(k)) for k, record in enumerate(self._records)]
 
 
-def _make_shadow(
-    facts: LogFacts, most_slots: int, seed: int, candidate: Candidate
-) -> Shadow | None:
+def _make_shadow(facts: LogFacts, seed: int, candidate: Candidate) -> Shadow | None:
     if isinstance(candidate, FixedCandidate):
         return None
-    if isinstance(candidate, kinds.LearnerCandidate) and candidate.learner is None:
-        candidate = replace(candidate, exploration=candidate.exploration / most_slots)
     return open_candidate(candidate, facts, seed)
 
 

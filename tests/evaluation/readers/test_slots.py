@@ -82,7 +82,8 @@ def test_the_slots_of_a_line_stay_one_event(tmp_path: Path) -> None:
     assert list_slots(batch)[3:5] == list_naively(change(SLOTS, EventId="again"))
     assert batch.read_features is not None
     side_bar = batch.read_features(2).context[-1]
-    assert side_bar == {"slot": {"id": "SideBar", "size": "Medium", "position": "Right"}}
+    features = {"id": "SideBar", "size": "Medium", "position": "Right", "index": "1"}
+    assert side_bar == {"slot": features}
 
 
 def test_only_the_first_slot_is_a_decision_of_its_own(tmp_path: Path) -> None:

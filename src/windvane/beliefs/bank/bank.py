@@ -198,14 +198,22 @@ class BeliefBank:
         arrays = (*self.bank, *self.scales, self.leader_copy.sums)
         return sum(array.nbytes for array in arrays) + 8 * count_dense_numbers(self.dense)
 
-    def rank(self, sides: PackedSides, places: Places, at: float, key: int, round_: int) -> Ranking:
-        """Choose among the actions at `places`.
+    def rank(
+        self,
+        sides: PackedSides,
+        places: Places,
+        at: float,
+        key: int,
+        round_: int,
+        slots: int = 1,
+    ) -> Ranking:
+        """Choose among the actions at `places`, for a single decision or one slot of a page.
 
         After n lessons, an action is chosen uniformly at random with a probability of 1/(n + 1) at
-        least, unless the floor is 0: one reward says little.
+        least, unless the floor is 0: one reward says little. The slots of a page share this floor.
         """
         self.prepare()
-        rules, when = self._choose_floor(), self._reach(at)
+        rules, when = self._choose_floor(slots), self._reach(at)
         return _rank_actions(
             *(rules, self.bank, self.dense, self.leader_copy.sums, self.scales, sides),
             *(places, self.leader, when, key, round_),
@@ -225,18 +233,17 @@ class BeliefBank:
         The floor is that of `rank` divided by the number of slots.
         """
         self.prepare()
-        rules, when = self._choose_floor(), self._reach(at)
-        rules = rules._replace(floor=rules.floor / len(allowed))
+        rules, when = self._choose_floor(len(allowed)), self._reach(at)
         return _rank_page(
             *(rules, self.bank, self.dense, self.leader_copy.sums, self.scales, sides, starts),
             *(allowed, self.leader, when, key, round_),
         )
 
-    def _choose_floor(self) -> BankRules:
+    def _choose_floor(self, slots: int) -> BankRules:
         rules = self.rules
         if 0.0 < rules.floor * (self.lessons + 1) < 1.0:
             rules = rules._replace(floor=1.0 / (self.lessons + 1))
-        return rules
+        return rules if slots == 1 else rules._replace(floor=rules.floor / slots)
 
     def _reach(self, at: float) -> float:
         """The time of a rank: never before the newest lesson."""

@@ -64,6 +64,7 @@ class Shadow(ABC):
     """A policy that learns beside the log, block by block."""
 
     is_sampled = False  # whether the probabilities are counted in draws
+    slot_count = 1  # of the page that is viewed
 
     @abstractmethod
     def view_block(self, block: FeatureBlock, first_row: int) -> Views:
@@ -92,6 +93,7 @@ class RowShadow(Shadow):
         starts, times = block.starts.tolist(), block.times.tolist()
         rewards, chosen = block.rewards.tolist(), block.chosen.tolist()
         for first, end in pairwise(block.page_starts):
+            self.slot_count = end - first
             for row in range(first, end):
                 part = slice(starts[row], starts[row + 1])
                 views.probabilities[part], views.predictions[part] = self.view_row(row, times[row])
@@ -112,7 +114,9 @@ class LearnerRows(RowShadow):
         sides, learner = self._sides[row], self._learner
         at = learner.clock_of(learner.bank.lessons, at)
         places = np.arange(sides.feature_counts.size - 1)
-        ranking = learner.bank.rank(sides, places, at, learner.key, learner.bank.lessons)
+        ranking = learner.bank.rank(
+            sides, places, at, learner.key, learner.bank.lessons, self.slot_count
+        )
         return Views(ranking.probabilities, ranking.means)
 
     def learn_row(self, row: int, chosen: int, reward: float, at: float) -> None:

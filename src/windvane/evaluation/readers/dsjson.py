@@ -377,9 +377,11 @@ def read_decision_features(
         slot = slots[slot_number]
         features = {SLOT_FEATURES: slot.get(SLOT_FEATURES)}
         merged: JsonObject = {"id": str(slot.get("_id") or slot_number)}
-        for each in read_objects(features, SLOT_FEATURES):
+        own = read_objects(features, SLOT_FEATURES)
+        for each in own:
             merged.update(_flatten(each))
-        objects.append({SLOT: merged})
+        if own or len(slots) > 1:  # one slot without features is a single decision
+            objects.append({SLOT: {**merged, "index": str(slot_number)}})
     actions = context.get("_multi")
     assert isinstance(actions, list)  # the reader has counted them
     return DecisionFeatures(
