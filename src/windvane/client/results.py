@@ -243,7 +243,7 @@ class DeliveryError(ClientError):
     >>> from windvane.client import DeliveryError, RewardRequest
     >>> request = RewardRequest("visit-1", 1.0)
     >>> DeliveryError("rewards: no server answered in 10 s", [request]).undelivered
-    (RewardRequest(event_id='visit-1', value=1.0, request_id=..., loop=None),)
+    (RewardRequest(event_id='visit-1', value=1.0, request_id=..., loop=None, slot=None),)
     """
 
     def __init__(self, message: str, undelivered: Sequence[RewardRequest] = ()) -> None:
