@@ -37,6 +37,7 @@ ROOT = Path(__file__).parent.parent
 SLOW_PATHS = (  # with servers, browsers, other environments, long simulations or large grids
     "docs",
     "README.md",
+    "src/windvane/beliefs/warm_up.py",
     "src/windvane/lab",
     "tests/sets",
     "tests/adaptive",
@@ -85,6 +86,7 @@ EXTRA_TESTS = (  # only `make test-all` runs them: npm, container, all faults, a
     "tests/service/test_clients.py::test_the_rest_client",
     "tests/service/test_faults.py::test_a_whole_run",
     "tests/test_distribution.py::test_the_steps_of_the_container",
+    "tests/test_machine_code.py",
 )
 build_command = cache(typer.main.get_command)  # typer would do it anew for each run of a command
 FIRST_PATH = "tests/test_distribution.py"  # minutes of installing, in which other workers are busy

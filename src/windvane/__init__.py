@@ -6,6 +6,6 @@ no NumPy. `__init__.pyi` lists the names, for this module as for type checkers.
 
 from lazy_loader import attach_stub
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __getattr__, __dir__, _names = attach_stub(__name__, __file__)
 __all__ = [name for name in _names if name != "client"]  # the client needs a package of its own

@@ -12,6 +12,7 @@ from .beliefs.diagonal.sparse_rows import SparseRow as SparseRow
 from .beliefs.diagonal.sparse_rows import SparseRows as SparseRows
 from .beliefs.full.belief import Belief as Belief
 from .beliefs.glm.policy import GeneralizedPolicy as GeneralizedPolicy
+from .beliefs.warm_up import warm_up as warm_up
 from .errors import WindvaneError as WindvaneError
 from .exploration import Exploration as Exploration
 from .exploration import epsilon as epsilon

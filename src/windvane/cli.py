@@ -93,6 +93,23 @@ def _describe_memory(name: "Name") -> str:
     return name.memory + search.get(name.search, "")
 
 
+@app.command("compile", rich_help_panel=LIBRARY)
+def compile_code(
+    only_installed: Annotated[
+        bool, typer.Option(help="Fail if the installation lacks machine code that fits.")
+    ] = False,
+) -> None:
+    """Load the code of policies, learners and the service. Compile what is not there yet."""
+    from windvane._numba.compilation import origins
+    from windvane.beliefs.warm_up import warm_up
+
+    warm_up()
+    kinds = ", ".join(f"{origins[kind]} {kind}" for kind in ("installed", "loaded", "compiled"))
+    print(f"{origins.total()} functions are ready: {kinds}")
+    if only_installed and origins["installed"] < max(origins.total(), 1):
+        raise typer.Exit(1)
+
+
 @app.command(rich_help_panel=LIBRARY)
 def theory(
     dim: Annotated[int, typer.Option(help="Dimension d of the features.")],

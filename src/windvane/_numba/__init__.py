@@ -8,6 +8,7 @@
   discarded if any source that compiled code may read has changed. One process at a time compiles a
   function, because two may order its sums differently. Code is loaded without all that numba needs
   to compile, which takes half the time.
+- `installed_code`: machine code that a wheel carries for a fixed processor, and whether it fits.
 - `compile_notice`: one line on stderr whenever a process compiles for longer than a second.
 - `instructions`: those of LLVM that numba does not offer, as functions that compiled code calls.
 - `blas`: functions of SciPy's BLAS that numba does not offer, for large symmetric matrices.

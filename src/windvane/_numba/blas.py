@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy
 from llvmlite.binding import add_symbol
 from numba.core import types
 from numba.extending import get_cython_function_address, overload
@@ -25,8 +24,7 @@ def _declare(name: str, arguments: int) -> Any:
 
 
 _dsymv, _dtrmm = _declare("dsymv", 10), _declare("dtrmm", 11)
-_is_long = scipy.show_config("dicts")["Build Dependencies"]["blas"].get("cython blas ilp64", False)
-_INTEGER = np.int64 if _is_long else np.int32
+_INTEGER = np.int64  # little-endian: a BLAS that takes 32 bits reads the half that is in front
 FEW_ROWS = 4  # up to it, a product of BLAS for each row takes less time than one for all
 _L, _N = 76, 78  # letters: left side or lower half, and not transposed or no unit diagonal
 

@@ -1,18 +1,28 @@
 """`@compiled`: numba with a disk cache, without the GIL, and with NaN and infinity respected."""
 
+from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import njit, typeof
 from numba.core import types
 from numba.core.compiler import Compiler
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.types.containers import BaseTuple
 from numba.extending import register_jitable
 from numba.np import numpy_support
 
-from windvane._numba.disk_cache import compile_once
-from windvane._numba.linker import EntryCompiler, LinkedFunction, can_link
+from windvane._numba.disk_cache import (
+    has_cache_folder,
+    is_on_disk,
+    lock_for_compilation,
+    open_cache,
+)
+from windvane._numba.installed_code import InstalledCode, find_code
+from windvane._numba.linker import EntryCompiler, LinkedFunction, can_link, replacing
 
 Function = TypeVar("Function", bound=Callable[..., object])
 REORDERED_SUMS = {"reassoc", "contract", "nsz", "arcp"}  # what LLVM may do to floating point
@@ -49,6 +59,33 @@ def _compile(function: Function, fastmath: set[str]) -> Function:
     return cast(Function, dispatcher)
 
 
+def compile_once(dispatcher: Any) -> Callable[..., Any]:
+    """Load the code of a function, or compile it in one process at a time while others wait.
+
+    Two processes that compile the same function may order its sums differently, and their beliefs
+    would then differ in the last bits.
+    """
+    compile_, function = dispatcher.compile, dispatcher.py_func
+    name = f"windvane.{function.__module__.rpartition('.')[2]}.{function.__qualname__}.lock"
+
+    def compile_alone(signature: Any) -> Any:
+        code = find_code(function, signature)
+        with ExitStack() as stack:
+            if code is not None:
+                stack.enter_context(global_compiler_lock)
+                stack.enter_context(replacing(dispatcher, "_cache", InstalledCode(code)))
+            elif has_cache_folder(dispatcher) and not is_on_disk(dispatcher, signature):
+                stack.enter_context(global_compiler_lock)
+                folder = Path(open_cache(dispatcher).cache_path)
+                stack.enter_context(lock_for_compilation(folder, name))
+            entry = compile_(signature)
+        is_compiled = dispatcher.stats.cache_misses.get(signature, 0) > 0
+        origins["compiled" if is_compiled else "loaded" if code is None else "installed"] += 1
+        return entry
+
+    return compile_alone
+
+
 def compile_for(function: Function, *arguments: object) -> Function:
     """Return a compiled function without its type dispatch, which costs half a microsecond a call.
 
@@ -63,6 +100,7 @@ def compile_for(function: Function, *arguments: object) -> Function:
     return cast(Function, _overloads[key])
 
 
+origins: Counter[str] = Counter()  # of the code of this process: installed, loaded or compiled
 _overloads: dict[tuple[object, ...], Callable[..., object]] = {}
 
 

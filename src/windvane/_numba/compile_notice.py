@@ -28,6 +28,7 @@ class CompileNotice:
     """
 
     def __init__(self) -> None:
+        self.reason = ""  # why code that is installed cannot be used
         self._seconds = 0.0
         self._end = 0.0  # of the last compilation
         self._is_said = False
@@ -52,7 +53,8 @@ class CompileNotice:
 
     def _say(self) -> None:
         if not self._is_said and is_wanted() and sys.stderr is not None:
-            print(NOTICE, file=sys.stderr, flush=True)
+            because = f" ({self.reason})" if self.reason else ""
+            print(f"{NOTICE}{because}", file=sys.stderr, flush=True)
         self._is_said = True
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from llvmlite import binding
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import _nrt_python
 
 from windvane._numba.compile_notice import compile_notice
@@ -65,7 +64,7 @@ def find_compiled_sources(sources: dict[str, bytes]) -> set[str]:
 
 def has_cache_folder(function: Callable[..., object]) -> bool:
     """Whether there is a folder that can hold the machine code of a compiled function."""
-    return _open_cache(function).cache_path is not None
+    return open_cache(function).cache_path is not None
 
 
 def is_on_disk(dispatcher: Any, signature: Any) -> bool:
@@ -79,7 +78,7 @@ def is_on_disk(dispatcher: Any, signature: Any) -> bool:
     return name is not None and os.path.exists(file._data_path(name))
 
 
-def _open_cache(dispatcher: Any) -> Any:
+def open_cache(dispatcher: Any) -> Any:
     """Return the disk cache of a function, opened at its first use.
 
     Most functions are only linked into others and need none. Without a folder that can be written,
@@ -92,7 +91,19 @@ def _open_cache(dispatcher: Any) -> Any:
             file._source_stamp = compute_stamp()
             file._load_index = partial(_load_index, file._load_index)
             _load_quickly(dispatcher._cache)
+            _opened.append(dispatcher)
     return dispatcher._cache
+
+
+_opened: list[Any] = []  # dispatchers with a disk cache
+
+
+def list_saved() -> Iterator[tuple[Callable[..., object], Any, bytes]]:
+    """List all functions that this process has on disk, with a signature and its machine code."""
+    for dispatcher in _opened:
+        file = dispatcher._cache._cache_file
+        for (signature, *_), name in file._load_index().items():
+            yield dispatcher.py_func, signature, Path(file._data_path(name)).read_bytes()
 
 
 def _load_index(load: Callable[[], dict[Any, str]]) -> dict[Any, str]:
@@ -107,29 +118,8 @@ def _load_index(load: Callable[[], dict[Any, str]]) -> dict[Any, str]:
         return {}
 
 
-def compile_once(dispatcher: Any) -> Callable[..., Any]:
-    """Compile in one process at a time; the other processes wait and load the same machine code.
-
-    Two processes that compile the same function may order its sums differently, and their beliefs
-    would then differ in the last bits.
-    """
-    compile_, function = dispatcher.compile, dispatcher.py_func
-    name = f"windvane.{function.__module__.rpartition('.')[2]}.{function.__qualname__}.lock"
-
-    def compile_alone(signature: Any) -> Any:
-        if not has_cache_folder(dispatcher) or is_on_disk(dispatcher, signature):
-            return compile_(signature)
-        with (
-            global_compiler_lock,
-            _lock_for_compilation(Path(_open_cache(dispatcher).cache_path), name),
-        ):
-            return compile_(signature)
-
-    return compile_alone
-
-
 @contextmanager
-def _lock_for_compilation(folder: Path, name: str) -> Iterator[None]:
+def lock_for_compilation(folder: Path, name: str) -> Iterator[None]:
     """Hold the lock of one function; if the folder allows no writing or no locking, hold none."""
     from filelock import FileLock  # imported late: it is needed only when code is compiled
 
@@ -160,14 +150,14 @@ def _load_quickly(cache: Any) -> None:
 
 def _load_overload(cache: Any, signature: Any, context: Any) -> Any:
     """Return a function that was compiled for a signature, or None if it is not on disk."""
-    _register_runtime()
+    register_runtime()
     with cache._guard_against_spurious_io_errors():
         return cache._load_overload(signature, context)
     return None
 
 
 @run_once
-def _register_runtime() -> None:
+def register_runtime() -> None:
     """Let machine code find the C functions of numba's runtime by their names."""
     for name, address in _nrt_python.c_helpers.items():
         binding.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)

@@ -166,7 +166,7 @@ class EntryCompiler(Compiler):  # type: ignore[misc]
         """
         from numba.np import linalg  # imported late: a process that only loads code does without
 
-        with _replacing(linalg, "ensure_blas", _do_nothing):
+        with replacing(linalg, "ensure_blas", _do_nothing):
             super().__init__(*arguments)
 
     def compile_extra(self, function: Callable[..., object]) -> CompileResult:
@@ -179,10 +179,10 @@ class EntryCompiler(Compiler):  # type: ignore[misc]
             # Every library that is created in the meantime is a linked one, and numba makes no
             # functions that C could call, as it does of every function that it calls itself.
             context = self.state.targetctx
-            stack.enter_context(_replacing(codegen, "_library_class", LinkedLibrary))
-            stack.enter_context(_replacing(context, "create_cfunc_wrapper", _do_nothing))
+            stack.enter_context(replacing(codegen, "_library_class", LinkedLibrary))
+            stack.enter_context(replacing(context, "create_cfunc_wrapper", _do_nothing))
             result = super().compile_extra(function)
-        result = EntryResult(*result)
+        result = EntryResult(*result)._replace(type_annotation="")  # long, and nobody reads it
         for environment in result._find_referenced_environments():
             codegen.set_env(environment.env_name, environment)
         return result
@@ -208,7 +208,7 @@ class EntryResult(CompileResult):  # type: ignore[misc]
 
 
 @contextmanager
-def _replacing(owner: object, name: str, value: object) -> Iterator[None]:
+def replacing(owner: object, name: str, value: object) -> Iterator[None]:
     """Give an object another attribute in the meantime, instead of its own or its class's."""
     before = {key: own for key, own in vars(owner).items() if key == name}
     setattr(owner, name, value)
