@@ -4,12 +4,15 @@ import asyncio
 import itertools
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from service_helpers import make_service
+from windvane.evaluation import open_log
+from windvane.evaluation.log_batch import LogBatch
 from windvane.service.api.events import _parse_page, _parse_rank
 from windvane.service.api.requests import ApiError
 from windvane.service.errors import ServiceError
@@ -19,7 +22,9 @@ from windvane.service.loops.settings import LoopSettings
 from windvane.service.loops.withdrawals import _make_record, _restore_withdrawal
 from windvane.service.schemas import PageOptions, RewardItem, SlotReward
 from windvane.service.store.decision_queries import read_stream_page
+from windvane.service.store.files.parquet_export import export_log
 from windvane.service.store.log import Store
+from windvane.service.store.logged_decisions import LoggedDecisions
 from windvane.service.store.rows import (
     Lesson,
     Page,
@@ -505,3 +510,38 @@ def test_a_page_that_cannot_be_is_refused_with_the_value_at_fault(
 
     with Store(tmp_path / "data") as store:
         run(play(Home(store)))
+
+
+@pytest.mark.parametrize("model", ["slot", "sum", "cascade"])
+def test_an_export_is_read_as_the_log_itself_slot_by_slot(
+    home: Home, model: str, tmp_path: Path
+) -> None:
+    async def play() -> None:
+        await home.open(reward_model=model)
+        for number in range(6):
+            body = json.loads(make_body())
+            body["slots"][1]["excludedActions"] = ["film"] if number % 2 else []
+            await home.rank(f"page-{number}", json.dumps(body).encode())
+            if number < 4:
+                values = {"top": 0.0, "side": 1.0} if model == "cascade" else {"side": 0.5}
+                await home.reward(f"page-{number}", **values)
+        single = json.loads(make_body()) | {"eventId": "single"}
+        await home.service.rank("home", *_parse_rank(json.dumps(single).encode()))
+        await home.service.reward("home", "single", 1.0, None)
+        home.expire()
+
+    asyncio.run(play())
+    path = tmp_path / "log.parquet"
+    export_log(home.store, "home", path)
+    [own] = LoggedDecisions(home.store, "home").iterate_slots()
+    [read] = open_log(str(path)).iterate_slots()
+    assert own.size == 6 * 3 + 1
+    assert np.isfinite(own.rewards).all()
+    assert read.times == pytest.approx(own.times, abs=1e-6)
+    for name in LogBatch._fields:
+        if name not in ("times", "lines", "source", "read_features", "columns"):
+            assert np.array_equal(getattr(read, name), getattr(own, name)), name
+    for row in range(own.size):
+        assert read.read_features is not None
+        assert own.read_features is not None
+        assert read.read_features(row).context == own.read_features(row).context

@@ -1,14 +1,17 @@
 """Rows of logs: batches made of them, what must hold for each, and the report of bad ones."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from windvane.errors import FileError
 from windvane.evaluation.log_batch import BadRow, DecisionFeatures, LogBatch
+from windvane.features.json_reader import JsonObjects
+from windvane.features.slots import Slot, describe_contexts
 from windvane.types import Booleans, Floats, Places
 
 MAX_LISTED_BAD_ROWS = 100  # later ones are only counted
@@ -271,6 +274,75 @@ class BatchBuilder:
             batch = batch._replace(baselines=np.array([row.baseline or 0 for row in rows]))
         self._rows, self._bytes = [], 0
         return batch
+
+
+class LoggedSlot(NamedTuple):
+    """One slot of a page, as a log of Windvane has it."""
+
+    id: str
+    features: JsonObjects
+    excluded: Collection[str]  # ids of actions that it may not show
+    chosen: int
+    probabilities: Sequence[float]  # of all actions, given the slots before
+    reward: float | None  # of the slot, or of the whole page if `is_slate`; None: not known yet
+    is_defaulted: bool
+    is_slate: bool
+    baseline: int
+
+
+def split_pages(batch: LogBatch, pages: Sequence[Sequence[LoggedSlot]]) -> tuple[LogBatch, Places]:
+    """A row for each slot of a page, given the slots before it; also the decision of each row.
+
+    A decision without slots stays one row.
+    """
+    builder = BatchBuilder(batch.source, batch.size)
+    read_features = batch.read_features
+    assert read_features is not None
+    rows = [k for k, slots in enumerate(pages) for _ in slots or [None]]
+    for k, slots in enumerate(pages):
+        flat = slice(batch.starts[k], batch.starts[k + 1])
+        row = LogRow(
+            event_id=batch.event_ids[k],
+            time=batch.times[k],
+            reward=batch.rewards[k],
+            chosen=batch.chosen[k],
+            probabilities=batch.probabilities[flat].tolist(),
+            is_eligible=batch.is_eligible[flat].tolist(),
+            line=batch.lines[k],
+            read_features=partial(read_features, k),
+            text_bytes=0,
+            is_defaulted=batch.is_defaulted[k],
+        )
+        for each in _list_slots(row, slots) if slots else [row]:
+            builder.add(each)
+    return builder.build()._replace(is_degraded=batch.is_degraded[rows]), np.array(rows)
+
+
+def _list_slots(row: LogRow, slots: Sequence[LoggedSlot]) -> Iterator[LogRow]:
+    is_free = np.ones(len(row.probabilities), np.bool_)  # not shown above
+    named = [Slot(slot.id, slot.features, ()) for slot in slots]
+
+    def read(place: int) -> DecisionFeatures:
+        features = row.read_features()
+        return features._replace(context=describe_contexts(features.context, named)[place])
+
+    for place, slot in enumerate(slots):
+        is_eligible = is_free.copy()
+        if slot.excluded:
+            is_eligible &= [each.id not in slot.excluded for each in row.read_features().actions]
+        yield row._replace(
+            event_id=f"{row.event_id}/{slot.id}",
+            reward=np.nan if slot.reward is None else slot.reward,
+            chosen=slot.chosen,
+            probabilities=slot.probabilities,
+            is_eligible=is_eligible.tolist(),
+            read_features=partial(read, place),
+            is_defaulted=slot.is_defaulted,
+            slot=place,
+            is_slate=slot.is_slate,
+            baseline=slot.baseline,
+        )
+        is_free[slot.chosen] = False
 
 
 def parse_time(text: str) -> float:

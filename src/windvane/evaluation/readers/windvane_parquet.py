@@ -4,8 +4,9 @@ The JSON of features is read only if somebody asks for the features of a row. Th
 the whole batch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,12 +26,22 @@ from windvane.evaluation.readers.frames import (
     to_booleans,
     to_floats,
 )
-from windvane.evaluation.readers.rows import NEVER_ACTIVATED, RowReport, select_rows
+from windvane.evaluation.readers.rows import (
+    NEVER_ACTIVATED,
+    LoggedSlot,
+    RowReport,
+    select_rows,
+    split_pages,
+)
 
 NEWEST_SCHEMA_VERSION = 2
 REQUIRED = ("event_id", "time", "chosen", "probabilities", "reward")
 OPTIONAL = ("schema_version", "excluded", "defaulted", "degraded", "deferred", "activated")
 FEATURES = ("actions", "context_json", "actions_json")
+SLOTS = (  # of pages, which `windvane export` writes from schema version 2 on
+    *("slot_ids", "slot_features_json", "slot_excluded", "slot_chosen", "slot_probabilities"),
+    *("slot_rewards", "slot_defaulted", "slot_baseline", "reward_model"),
+)
 
 _decode_json = msgspec.json.decode
 
@@ -49,11 +60,39 @@ class WindvaneParquetReader(FileReader):
         columns = [*REQUIRED, *(name for name in OPTIONAL if name in names)]
         if "excluded" in columns:
             columns.append("actions")
+        if has_features:
+            columns += [name for name in SLOTS if name in names]
         for part in iterate_parquet_slices(path, columns, batch_rows):
             with explain_polars_errors(path):
                 _check_version(path, part.frame)
-                batch = _make_batch(path, part, has_features)
-            yield FilePart(_drop_not_activated(batch, part.frame, report), part.share)
+                batch = _drop_not_activated(
+                    _make_batch(path, part, has_features), part.frame, report
+                )
+                if "slot_ids" in part.frame.columns and part.frame["slot_ids"].count():
+                    pages = [_list_slots(row) for row in part.frame.iter_rows(named=True)]
+                    first = int(part.lines[0])
+                    batch, _ = split_pages(batch, [pages[line - first] for line in batch.lines])
+            yield FilePart(batch, part.share)
+
+
+def _list_slots(row: Mapping[str, Any]) -> list[LoggedSlot]:
+    """The slots of a page; none of a decision without slots."""
+    ids = row["slot_ids"] or []
+    is_slate = row["reward_model"] == "sum"
+    return [
+        LoggedSlot(
+            id_,
+            _decode_json(row["slot_features_json"][place]),
+            row["slot_excluded"][place],
+            row["slot_chosen"][place],
+            row["slot_probabilities"][place],
+            row["reward"] if is_slate else row["slot_rewards"][place],
+            row["defaulted"] if is_slate else row["slot_defaulted"][place],
+            is_slate,
+            row["slot_baseline"][place],
+        )
+        for place, id_ in enumerate(ids)
+    ]
 
 
 class ExportedFeatures:

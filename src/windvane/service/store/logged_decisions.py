@@ -6,7 +6,7 @@ activated are left out, and so are imported ones.
 """
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -16,14 +16,13 @@ from windvane.errors import SettingError
 from windvane.evaluation.log_batch import DecisionFeatures, LogBatch, LoggedAction
 from windvane.evaluation.readers.rows import (
     NEVER_ACTIVATED,
-    BatchBuilder,
-    LogRow,
+    LoggedSlot,
     ReportedLog,
     RowReport,
     check_rows,
     select_rows,
+    split_pages,
 )
-from windvane.features.slots import Slot, describe_contexts
 from windvane.service.clock import MICROSECONDS_PER_SECOND
 from windvane.service.schemas import Action
 from windvane.service.store.decision_queries import (
@@ -77,8 +76,9 @@ class LoggedDecisions(ReportedLog):
             is_own = np.array([mode != IMPORTED for mode in columns.mode])
             is_seen = np.array([at is not None for at in columns.activated_at])
             if pages := read_pages(self._log, dict(zip(columns.id, columns.slots, strict=True))):
-                found = [pages.get(id_) for id_ in columns.id]
-                batch, rows = _split_pages(batch, requests.slots, found)
+                found = zip(columns.id, requests.slots, strict=True)
+                slots = [_list_slots(pages.get(id_), sent) for id_, sent in found]
+                batch, rows = split_pages(batch, slots)
                 is_own, is_seen = is_own[rows], is_seen[rows]
             if not (is_seen & is_own).all():
                 self._report.note(NEVER_ACTIVATED, int((~is_seen).sum()))
@@ -108,64 +108,27 @@ def _make_batch(columns: DecisionColumns, requests: Requests, source: str) -> Lo
     )
 
 
-def _split_pages(
-    batch: LogBatch, sent: list[list[SlotParts]], pages: list[LoggedPage | None]
-) -> tuple[LogBatch, Places]:
-    """A row for each slot of a page, given the slots before it; also the decision of each row."""
-    builder = BatchBuilder(batch.source, batch.size)
-    read_features = batch.read_features
-    assert read_features is not None
-    rows = [k for k, page in enumerate(pages) for _ in (page.slots if page else [None])]
-    for k, page in enumerate(pages):
-        flat = slice(batch.starts[k], batch.starts[k + 1])
-        row = LogRow(
-            event_id=batch.event_ids[k],
-            time=batch.times[k],
-            reward=batch.rewards[k],
-            chosen=batch.chosen[k],
-            probabilities=batch.probabilities[flat].tolist(),
-            is_eligible=batch.is_eligible[flat].tolist(),
-            line=batch.lines[k],
-            read_features=partial(read_features, k),
-            text_bytes=0,
-            is_defaulted=batch.is_defaulted[k],
-        )
-        for each in [row] if page is None else _list_slots(row, sent[k], page):
-            builder.add(each)
-    return builder.build()._replace(is_degraded=batch.is_degraded[rows]), np.array(rows)
-
-
-def _list_slots(row: LogRow, sent: list[SlotParts], page: LoggedPage) -> Iterator[LogRow]:
+def _list_slots(page: LoggedPage | None, sent: list[SlotParts]) -> list[LoggedSlot]:
+    """The slots of a page as rows of a log have them; none of a decision without slots."""
+    if page is None:
+        return []
     is_slate = page.reward_model == "sum"
-    is_free = np.ones(len(row.probabilities), np.bool_)  # not shown above
-    slots = [
-        Slot(slot.id, _decode_context(each.features), ())
-        for slot, each in zip(page.slots, sent, strict=True)
-    ]
-
-    def read(place: int) -> DecisionFeatures:
-        features = row.read_features()
-        return features._replace(context=describe_contexts(features.context, slots)[place])
-
-    for place, slot in enumerate(page.slots):
-        is_eligible = is_free.copy()
-        if excluded := sent[place].excluded_actions:
-            is_eligible &= [each.id not in excluded for each in row.read_features().actions]
-        reward = page.reward if is_slate else page.rewards[place]
-        lesson = page.whole if is_slate else page.lessons[place]
-        yield row._replace(
-            event_id=f"{row.event_id}/{slot.id}",
-            reward=np.nan if reward is None else reward,
-            chosen=slot.chosen,
-            probabilities=np.frombuffer(slot.probabilities).tolist(),
-            is_eligible=is_eligible.tolist(),
-            read_features=partial(read, place),
-            is_defaulted=lesson.is_default,
-            slot=place,
-            is_slate=is_slate,
-            baseline=slot.baseline,
+    return [
+        LoggedSlot(
+            slot.id,
+            _decode_context(parts.features),
+            parts.excluded_actions,
+            slot.chosen,
+            np.frombuffer(slot.probabilities).tolist(),
+            page.reward if is_slate else reward,
+            (page.whole if is_slate else lesson).is_default,
+            is_slate,
+            slot.baseline,
         )
-        is_free[slot.chosen] = False
+        for slot, parts, reward, lesson in zip(
+            page.slots, sent, page.rewards, page.lessons, strict=True
+        )
+    ]
 
 
 def _find_eligible(requests: Requests, ids: list[list[str]], starts: Places) -> Booleans:
