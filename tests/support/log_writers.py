@@ -94,7 +94,8 @@ def write_export(path: Path, log: Decisions) -> None:
         "excluded": [[]] * count,
         "schema_version": [EXPORT_SCHEMA_VERSION] * count,
     }
-    pl.DataFrame(columns, schema=SCHEMA).write_parquet(path)
+    schema = {name: SCHEMA[name] for name in columns}  # without pages
+    pl.DataFrame(columns, schema=schema).write_parquet(path)
 
 
 def write_dsjson(path: Path, log: Decisions) -> None:

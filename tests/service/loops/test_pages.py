@@ -524,7 +524,7 @@ def test_an_export_is_read_as_the_log_itself_slot_by_slot(
             await home.rank(f"page-{number}", json.dumps(body).encode())
             if number < 4:
                 values = {"top": 0.0, "side": 1.0} if model == "cascade" else {"side": 0.5}
-                await home.reward(f"page-{number}", **values)
+                await home.reward(f"page-{number}", None, **values)
         single = json.loads(make_body()) | {"eventId": "single"}
         await home.service.rank("home", *_parse_rank(json.dumps(single).encode()))
         await home.service.reward("home", "single", 1.0, None)

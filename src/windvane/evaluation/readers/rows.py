@@ -298,7 +298,7 @@ def split_pages(batch: LogBatch, pages: Sequence[Sequence[LoggedSlot]]) -> tuple
     builder = BatchBuilder(batch.source, batch.size)
     read_features = batch.read_features
     assert read_features is not None
-    rows = [k for k, slots in enumerate(pages) for _ in slots or [None]]
+    rows = [k for k, slots in enumerate(pages) for _ in range(max(len(slots), 1))]
     for k, slots in enumerate(pages):
         flat = slice(batch.starts[k], batch.starts[k + 1])
         row = LogRow(
