@@ -8,15 +8,19 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+import typer
 from packaging.requirements import Requirement
 
 from deployment_files import DEPLOY, read_container
+from windvane import cli
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "windvane"
@@ -48,11 +52,14 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def programs(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_environment(distributions, tmp_path_factory.mktemp("environment"))
+
+
+def make_environment(distributions: Path, folder: Path) -> Path:
     """The programs of an environment that has the wheel and what it requires, without an extra."""
-    folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
-    wheel = str(next(distributions.glob("*.whl")))
+    wheel = str(next(distributions.glob("windvane-*.whl")))
     options = ["--quiet", "--no-index", "--no-deps", "--no-compile"]
     subprocess.run([*pip, "install", *options, wheel], check=True, env=environment())
     link_requirements(folder / "bin")
@@ -125,13 +132,13 @@ def environment() -> dict[str, str]:
 
 
 def test_the_wheel_holds_every_file_of_the_package(distributions: Path) -> None:
-    with zipfile.ZipFile(next(distributions.glob("*.whl"))) as wheel:
+    with zipfile.ZipFile(next(distributions.glob("windvane-*.whl"))) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert names == shipped_files()
 
 
 def test_the_source_distribution_holds_the_package_and_its_license(distributions: Path) -> None:
-    with tarfile.open(next(distributions.glob("*.tar.gz"))) as archive:
+    with tarfile.open(next(distributions.glob("windvane-*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"src/{name}" for name in shipped_files()} | set(BUILD_FILES) <= names
 
@@ -159,6 +166,77 @@ def test_the_installed_library_chooses_and_learns(programs: Path, tmp_path: Path
 def test_a_requirement_of_an_extra_is_missing_without_it(programs: Path, tmp_path: Path) -> None:
     done = run([programs / "python", "-c", "import pytest"], tmp_path)
     assert "No module named 'pytest'" in done.stderr
+
+
+# What each command says without any extra: the words that it gets, and the extra that it names.
+COMMANDS = {
+    "policies": ("", None),
+    "theory": ("--dim 2 --horizon 100 --drift 1 --arms 3", None),
+    **dict.fromkeys(["reproduce", "tune", "leaderboard", "coverage"], ("", "lab")),
+    "simulate": ("--policy LinTS", "lab"),
+    "plot": (".", "lab"),
+    "check": ("log.csv", "lab"),
+    "evaluate": ("log.csv", "lab"),
+    "export": ("log.parquet", "lab"),
+    "import": ("log.csv --loop x", "lab"),
+    **dict.fromkeys(["serve", "compact", "demo"], ("", "serve")),
+    **dict.fromkeys(["backup", "restore"], ("file", "serve")),
+    "migrate": ("--from a --to b", "serve"),
+    **dict.fromkeys(["loop create", "loop delete"], ("x", "serve")),
+    **dict.fromkeys(["loop list", "key list"], ("", "serve")),
+    "key create": ("--role admin", "serve"),
+    "key expire": ("1", "serve"),
+}
+
+
+def list_commands(group: Any, prefix: str = "") -> Iterator[str]:
+    """List the commands of a command line, those of its groups included."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from list_commands(command, f"{name} ")
+        else:
+            yield prefix + name
+
+
+def test_without_extras_every_command_works_or_says_in_one_line_what_to_install(
+    distributions: Path, tmp_path: Path
+) -> None:
+    assert set(list_commands(typer.main.get_command(cli.app))) == set(COMMANDS)
+    programs = make_environment(distributions, tmp_path / "environment")
+    (tmp_path / "log.csv").write_text("action,reward,probability\nx,1.0,0.5\n")
+    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "install"]
+
+    def try_command(name: str) -> tuple[int, str]:
+        done = run([programs / "windvane", *name.split(), *COMMANDS[name][0].split()], tmp_path)
+        return done.returncode, done.stderr
+
+    with ThreadPoolExecutor(2) as threads:
+        outcomes = dict(zip(COMMANDS, threads.map(try_command, COMMANDS), strict=True))
+    for name, (code, said) in outcomes.items():
+        extra = COMMANDS[name][1]
+        if extra is None:
+            assert (code, said) == (0, ""), name
+        else:
+            pattern = rf"windvane: .*\b\w+ is missing: pip install 'windvane\[{extra}\]'\n"
+            assert code == 2, name
+            assert re.fullmatch(pattern, said), name
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["environment", "log.csv"]
+    # The sources are in no index, yet pip finds what the extra of the installed package needs.
+    install = [*pip, "--no-index", "--quiet", "windvane[lab]"]
+    assert "No matching distribution found for polars" in run(install, tmp_path).stderr
+    link_requirements(programs, "lab")
+    assert run(install, tmp_path).returncode == 0
+
+
+def test_the_command_line_knows_what_each_extra_installs() -> None:
+    """Apart from traces, docs and tools, whose commands name what is missing themselves."""
+    wanted: dict[str, set[str]] = {}
+    for requirement in map(Requirement, distribution("windvane").requires or ()):
+        for extra in cli.EXTRAS:
+            if requirement.marker and requirement.marker.evaluate({"extra": extra}):
+                name = requirement.name.lower().replace("-", "_")
+                wanted.setdefault(extra, set()).add({"scikit_learn": "sklearn"}.get(name, name))
+    assert {extra: set(names) for extra, names in cli.EXTRAS.items()} == wanted
 
 
 def test_the_installed_lab_draws_one_panel_of_the_figure(programs: Path, tmp_path: Path) -> None:
@@ -192,7 +270,7 @@ def test_the_steps_of_the_container_install_and_run_the_service(
             value = value.replace(inside, str(here))
         variables[name] = value
     variables["WINDVANE_PORT"] = "0"  # any that is free; it is known once the service runs
-    wheel = next(distributions.glob("*.whl"))
+    wheel = next(distributions.glob("windvane-*.whl"))
     script = ["sh", str(DEPLOY / "install.sh"), str(wheel), str(folders["/opt/windvane"])]
     no_bytecode = {"PIP_NO_COMPILE": "1"}  # Python compiles the few modules that are imported
     run_installation(script, variables | no_bytecode | {"PYTHON": sys.executable})

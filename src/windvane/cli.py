@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 LIBRARY = "Library (names and theory)"
 SERVICE = "Service (choices over HTTP with a durable log)"
+EXTRAS = {  # what each of them installs, by the names under which it is imported
+    "lab": ("polars", "matplotlib"),
+    "serve": ("starlette", "uvicorn", "sqlalchemy", "psycopg", "prometheus_client"),
+    "client": ("httpx2",),
+}
 app = typer.Typer(
     cls=CommandGroups,
     add_completion=False,
@@ -157,6 +162,12 @@ def _print_tables(tables: Mapping[str, Sequence[Mapping[str, Cell]]], as_json: b
         print("\n\n".join(f"{title}\n{format_table(rows)}" for title, rows in tables.items()))
 
 
+def _find_extra(missing: ModuleNotFoundError) -> str | None:
+    """Find the extra that brings a module."""
+    package = (missing.name or "").partition(".")[0]
+    return next((extra for extra, packages in EXTRAS.items() if package in packages), None)
+
+
 def main() -> None:
     """Run the command line; a user's mistake prints one line on stderr and exits with code 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # the name of a file can be any bytes
@@ -173,6 +184,8 @@ def main() -> None:
             sentence = str(error)
         elif hasattr(error, "format_message"):  # typer's own errors
             sentence = error.format_message()
+        elif isinstance(error, ModuleNotFoundError) and (extra := _find_extra(error)):
+            sentence = f"{error.name} is missing: pip install 'windvane[{extra}]'"
         else:
             raise
         print_message(sentence)

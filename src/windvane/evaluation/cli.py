@@ -198,11 +198,9 @@ def open_log(
 
     [*others, path] = paths
     if not others and ("://" in path or (Path(path) / SERVICE_DATABASE).is_file()):
-        from windvane.service.cli import needs_extra
+        from windvane.service.store.log import LogReader
+        from windvane.service.store.logged_decisions import LoggedDecisions
 
-        with needs_extra("serve"):
-            from windvane.service.store.log import LogReader
-            from windvane.service.store.logged_decisions import LoggedDecisions
         return LoggedDecisions(LogReader(path), loop or DEFAULT_LOOP)
     if loop is not None:
         message = "--loop: LOG must be the data directory of a service, or the URL of its database"

@@ -52,26 +52,14 @@ def require_posix(command: str) -> None:
 def open_store(data: Path, database: str | None, create: bool = False) -> Iterator["Store"]:
     """The log; without `create` it must exist."""
     require_posix("store")
-    with needs_extra("serve"):
-        from windvane.service.store.database import may_have_log, resolve_url
-        from windvane.service.store.log import Store
+    from windvane.service.store.database import may_have_log, resolve_url
+    from windvane.service.store.log import Store
+
     where = database or str(data)
     if not create and not may_have_log(resolve_url(where)):
         raise StoreError(f"store: there is no log in {data}", "unreachable")
     with Store(where) as store:
         yield store
-
-
-@contextmanager
-def needs_extra(name: str) -> Iterator[None]:
-    """Name the extra to install if a module is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").startswith("windvane"):
-            raise
-        message = f"{missing.name} is missing: pip install 'windvane[{name}]'"
-        raise SettingError(message) from None
 
 
 def with_setting_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -112,8 +100,8 @@ def backup(
     database: Database = None,
 ) -> None:
     """Copy the log as it is at one moment; the service may keep running."""
-    with needs_extra("serve"):
-        from windvane.service.store.files.log_copy import write_backup
+    from windvane.service.store.files.log_copy import write_backup
+
     with open_store(data, database) as store:
         write_backup(store, path)
     print_message(f"{path} holds {database or data} as of now")
@@ -125,16 +113,16 @@ def restore(
     database: Database = None,
 ) -> None:
     """Restore a backup to a directory without a log."""
-    with needs_extra("serve"):
-        from windvane.service.store.files.log_copy import restore_backup
+    from windvane.service.store.files.log_copy import restore_backup
+
     restore_backup(path, database or str(data))
     print_message(f"{database or data} holds the log of {path}")
 
 
 def compact(data: Data = DEFAULT_DATA, database: Database = None) -> None:
     """Shrink the file of a log that no service uses; later deletions shrink it by themselves."""
-    with needs_extra("serve"):
-        from windvane.service.store.files.log_copy import compact_database
+    from windvane.service.store.files.log_copy import compact_database
+
     with open_store(data, database):
         pass  # the log must exist
     before, after = compact_database(database or str(data))
@@ -152,8 +140,8 @@ def export(
     target = file or parquet
     if target is None or (file and parquet):
         raise SettingError("export: one file to write must be given, such as log.parquet")
-    with needs_extra("lab"):
-        from windvane.service.store.files.parquet_export import export_log
+    from windvane.service.store.files.parquet_export import export_log
+
     with open_store(data, database) as store, make_bars() as bars:
         task = bars.add_task("export", total=None, unit="decisions")
 
@@ -194,13 +182,13 @@ def import_log(
     as_json: AsJson = False,
 ) -> None:
     """Warm-start a loop from the log of another system. No service may run on --data meanwhile."""
-    with needs_extra("lab"):
-        from windvane.evaluation.readers import open_log
-        from windvane.evaluation.readers.column_mapping import join_columns
+    from windvane.evaluation.readers import open_log
+    from windvane.evaluation.readers.column_mapping import join_columns
+
     log = open_log(logs, format, join_columns(columns), strict)
     require_posix("import")
-    with needs_extra("serve"):
-        from windvane.service.evaluations import log_import
+    from windvane.service.evaluations import log_import
+
     with make_bars() as bars:
         task = bars.add_task("import", total=None, unit="decisions")
 
@@ -251,9 +239,9 @@ def migrate(
 ) -> None:
     """Copy a log whole to another database; run it again to finish a copy that was interrupted."""
     require_posix("migrate")
-    with needs_extra("serve"):
-        from windvane.service.store.database import resolve_url
-        from windvane.service.store.files.log_copy import copy_log
+    from windvane.service.store.database import resolve_url
+    from windvane.service.store.files.log_copy import copy_log
+
     with make_bars() as bars:
         task = bars.add_task("migrate", total=None, unit="rows")
         is_new = True
@@ -333,15 +321,14 @@ def serve(
     if (certificate is None) != (key is None):
         raise SettingError("serve: --certificate and --key go together")
     _use_one_thread()
-    with needs_extra("serve"):
-        from windvane.service import server
-        from windvane.service.app import EdgeOptions
+    from windvane.service import server
+    from windvane.service.app import EdgeOptions
 
-        address = server.Address(host, port, certificate, key)
-        where = database or str(data)
-        server.check_keys(where, address)
-        edge = EdgeOptions(tuple(trusted_proxy or ()), requests_per_second)
-        server.serve(where, address, edge, believe_clock, drain_seconds)
+    address = server.Address(host, port, certificate, key)
+    where = database or str(data)
+    server.check_keys(where, address)
+    edge = EdgeOptions(tuple(trusted_proxy or ()), requests_per_second)
+    server.serve(where, address, edge, believe_clock, drain_seconds)
 
 
 @loop_commands.command("create", context_settings=LOOP_CONTEXT)
@@ -505,8 +492,8 @@ def demo(
     """Simulate visitors whose tastes change every minute, and watch the dashboard of a service."""
     require_posix("demo")
     _use_one_thread()
-    with needs_extra("serve"):
-        from windvane.service.demo import run_demo
+    from windvane.service.demo import run_demo
+
     run_demo(minutes, port, print_message)
 
 
