@@ -8,4 +8,4 @@ from lazy_loader import attach_stub
 
 __version__ = "1.0.0"
 __getattr__, __dir__, _names = attach_stub(__name__, __file__)
-__all__ = [name for name in _names if name != "client"]  # the client needs a package of its own
+__all__ = [name for name in _names if name not in ("client", "sklearn")]  # they need more packages

@@ -4,6 +4,7 @@ from . import evaluation as evaluation
 from . import lab as lab
 from . import laws as laws
 from . import sets as sets
+from . import sklearn as sklearn
 from .beliefs.adaptive import BanditsOverBandits as BanditsOverBandits
 from .beliefs.adaptive import PredictiveMemory as PredictiveMemory
 from .beliefs.chooser import Choice as Choice

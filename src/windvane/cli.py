@@ -13,13 +13,7 @@ from windvane._terminal.tables import Cell, format_table
 from windvane.errors import WindvaneError
 from windvane.evaluation.cli import EVALUATION_COMMANDS
 from windvane.lab.cli import LAB_COMMANDS
-from windvane.service.cli import (
-    SERVICE_COMMANDS,
-    import_log,
-    key_commands,
-    loop_commands,
-    needs_extra,
-)
+from windvane.service.cli import SERVICE_COMMANDS, import_log, key_commands, loop_commands
 
 if TYPE_CHECKING:
     from windvane.names import Name
@@ -30,6 +24,8 @@ EXTRAS = {  # what each of them installs, by the names under which it is importe
     "lab": ("polars", "matplotlib"),
     "serve": ("starlette", "uvicorn", "sqlalchemy", "psycopg", "prometheus_client"),
     "client": ("httpx2",),
+    "sklearn": ("sklearn",),
+    "mcp": ("mcp",),
 }
 app = typer.Typer(
     cls=CommandGroups,
@@ -149,10 +145,10 @@ def mcp(
     key: Annotated[str | None, typer.Option(envvar="WINDVANE_KEY", help="Its key.")] = None,
 ) -> None:
     """Give an agent the loops of a service as tools: an MCP server on stdin and stdout."""
-    with needs_extra("mcp"):
-        from windvane.client import AsyncClient
-        from windvane.integrations.mcp import build_server
-    build_server(AsyncClient(url, key=key)).run()
+    import windvane.integrations.mcp as tools  # first: its extra brings the client, too
+    from windvane.client import AsyncClient
+
+    tools.build_server(AsyncClient(url, key=key)).run()
 
 
 def _print_tables(tables: Mapping[str, Sequence[Mapping[str, Cell]]], as_json: bool) -> None:

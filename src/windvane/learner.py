@@ -3,12 +3,19 @@
 The service is this object with a durable log.
 """
 
+import copy
+import json
+import re
+import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import repeat
+from datetime import UTC, date, datetime
+from hashlib import blake2b
 from typing import Any, NamedTuple, Self
 
+import msgspec
 import numpy as np
 
 from windvane import persistence, validation
@@ -16,8 +23,10 @@ from windvane.beliefs.bank.bank import AUTO_BELIEFS, NEVER, BeliefBank, fix_half
 from windvane.beliefs.bank.choosing import Ranking
 from windvane.beliefs.bank.feature_parts import PackedSides, pick_action
 from windvane.beliefs.bank.sides import (
+    decode_lesson,
+    encode_lesson,
+    encode_packed_lesson,
     is_plain,
-    join_lesson,
     join_packed,
     join_page,
     join_request,
@@ -25,7 +34,14 @@ from windvane.beliefs.bank.sides import (
 )
 from windvane.beliefs.bank.slot_chain import pick_slot
 from windvane.beliefs.diagonal.weight_table import ABSENT
-from windvane.errors import ArmsError, ChoiceError, SettingError, shorten
+from windvane.errors import (
+    ArmsError,
+    ChoiceError,
+    FeatureError,
+    SettingError,
+    WindvaneError,
+    shorten,
+)
 from windvane.features import ALL_CROSSINGS
 from windvane.features.crossings import parse_crossings
 from windvane.features.json_reader import Contribution, FeatureList, label_parts, name_crossing
@@ -33,6 +49,8 @@ from windvane.features.packed_features import (
     Action,
     PackedActions,
     PackedFeatures,
+    PackedOffer,
+    list_places,
     pack_actions,
     read_action,
     read_offer,
@@ -42,8 +60,10 @@ from windvane.features.request_reader import (
     OfferedAction,
     check_list,
     find_places,
-    list_places,
+    is_table,
+    iterate_rows,
     read_context,
+    read_offered_action,
 )
 from windvane.features.slots import (
     Slot,
@@ -69,28 +89,88 @@ class Decision:
     """One decision of a learner: the chosen action, and the probability of every action.
 
     >>> import windvane as wv
-    >>> decision = wv.Learner(seed=1).rank({}, ["news", "match"], at=0.0)
+    >>> learner = wv.Learner(seed=1)
+    >>> decision = learner.rank({}, ["news", "match"], at=0.0)
     >>> decision.probabilities
     array([0.5, 0.5])
+    >>> wv.Decision.from_json(decision.to_json()) == decision
+    True
+    >>> learner.reward(decision.id, 1.0)
     """
 
+    id: str  # unlike that of any other decision, of this learner or of another
     action: str  # the id of the chosen action
     index: int  # its place among the actions that were given
     probability: float
     probabilities: Floats = field(repr=False, compare=False)  # (K,); 0 for an excluded action
     round: int
     at: float  # seconds
-    key: int = field(repr=False)
     context: Sequence[Features] = field(repr=False, compare=False)
     features: Features = field(repr=False, compare=False)  # of the chosen action
-    packed: "PackedSides | tuple[PackedFeatures, PackedFeatures]" = field(repr=False, compare=False)
+    encoded: bytes = field(repr=False, compare=False, default=b"")  # the lesson
     slot: str | None = None  # the id of the slot, if the decision is a part of a page
     slot_index: int = 0  # its place on the page
 
     @property
     def lesson(self) -> "PackedSides":
         """The features of the context and of the chosen action, as they are learned."""
-        return join_lesson(*self.packed) if len(self.packed) == 2 else self.packed
+        return decode_lesson(self.encoded)
+
+    def to_json(self) -> str:
+        """Write the decision as JSON, for a log or a database; a NaN is written as null."""
+        fields = {name: value for name, value in vars(self).items() if name != "encoded"}
+        fields["probabilities"] = self.probabilities.tolist()
+        fields["context"] = [_write_missing(each) for each in self.context]
+        return json.dumps(fields | {"features": _write_missing(self.features)}, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read a decision that `to_json` wrote."""
+        try:
+            return msgspec.convert(json.loads(text), cls, dec_hook=_read_field)
+        except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as reason:
+            raise ChoiceError(f"from_json: this is no decision in JSON: {reason}") from None
+
+
+def _write_missing(features: Features) -> dict[str, object]:
+    """Return features with None in place of each NaN; arrays have none."""
+    written = dict(features)
+    for name, value in features.items():
+        if isinstance(value, dict):
+            written[name] = _write_missing(value)
+        elif value != value:
+            written[name] = None
+    return written
+
+
+def _read_field(kind: object, value: Any) -> object:
+    """Read a field of a decision that `msgspec` does not know: features and probabilities."""
+    if kind is object:
+        return value
+    return validation.check_numbers("from_json", "probabilities", value, axes=1)
+
+
+_Packed = PackedSides | tuple[PackedFeatures, PackedFeatures]  # what a lesson is made of
+_Place = tuple[int, int]  # of a decision: its round, and its place on the page of this round
+
+
+class _OpenDecision(NamedTuple):
+    """What is learned when the reward of a decision comes."""
+
+    at: float
+    encoded: bytes
+
+
+def _make_id(key: int, place: _Place, decision: _OpenDecision) -> str:
+    """Name a decision: its learner, its place, and a hash by which copies of a learner differ."""
+    secret = key.to_bytes(8, "little")
+    learner = blake2b(secret, digest_size=4).hexdigest()
+    content = struct.pack("<qqd", *place, decision.at) + decision.encoded
+    digest = blake2b(content, digest_size=8, key=secret).hexdigest()
+    return f"{learner}-{place[0]}.{place[1]}-{digest}"
+
+
+_ID = re.compile(r"([0-9a-f]{8})-(\d{1,18})\.(\d{1,9})-[0-9a-f]{16}", re.ASCII)
 
 
 def _make_decision(**fields: object) -> Decision:
@@ -105,7 +185,7 @@ class SlotRanking(NamedTuple):
 
     place: int  # of the chosen action among all that were offered
     probabilities: Floats  # (K,) given the slots before; 0 where an action is no candidate
-    packed: "PackedSides | tuple[PackedFeatures, PackedFeatures]"  # of context, slot and action
+    packed: "_Packed"  # of context, slot and action
     means: Floats  # (K,) the predicted rewards
     deviations: Floats  # (K,) the standard deviations of the predictions
 
@@ -172,7 +252,7 @@ class Learner(Persistent):
             )
         self.key = make_key(who, seed)
         self.round = 0
-        self._open: set[tuple[int, int]] = set()  # rounds and slots without a reward yet
+        self._open: dict[_Place, _OpenDecision] = {}  # those without a reward yet
         self.bank = self._build_bank()
 
     def _build_bank(self) -> "BeliefBank":
@@ -195,40 +275,98 @@ class Learner(Persistent):
     def rank(
         self,
         context: Features | Sequence[Features],
-        actions: Sequence[str | Features],
+        actions: Sequence[str | int | Features],
         *,
-        exclude: Sequence[str] = (),
-        at: float | None = None,
+        exclude: Sequence[str | int] = (),
+        at: float | datetime | None = None,
     ) -> Decision:
         """Choose one of the actions, which are ids or objects with an id and features.
 
-        `at` is the time in seconds, by default the present.
+        The context is a dict, a list of dicts or a row of a table. `at` is the time, in seconds or
+        as a datetime, by default the present; a datetime without a zone is in UTC.
         """
         contexts = read_context(context)
-        ids, offered, features = read_offer(check_list("actions", actions))
-        places = find_places(ids, exclude)
-        when = time.time() if at is None else validation.real("rank", "at", at)
-        ranking, packed = self.rank_packed(contexts, offered, places, when, self.round)
+        offer = read_offer(check_list("actions", actions))
+        return self._decide(contexts, offer, find_places(offer.ids, exclude), at)
+
+    @locked
+    def predict(
+        self,
+        context: Features | Sequence[Features],
+        actions: Sequence[str | int | Features],
+        *,
+        at: float | datetime | None = None,
+    ) -> Floats:
+        """Predict the reward of each action, (K,); no decision is made."""
+        offer = read_offer(check_list("actions", actions))
+        find_places(offer.ids, ())
+        when = time.time() if at is None else _read_time("predict", at)
+        sides = self.join(read_context(context), offer.actions)
+        return self.bank.predict(sides, self.clock_of(self.round, when))
+
+    @locked
+    def rank_many(
+        self,
+        contexts: Iterable[Features | Sequence[Features]],
+        actions: Sequence[str | int | Features],
+        *,
+        exclude: Sequence[str | int] = (),
+        at: float | datetime | None = None,
+    ) -> list[Decision]:
+        """Choose one of the actions for each context: a list, or the rows of a table.
+
+        The decisions are those of `rank`, one after the other. If one is refused, none is made.
+        """
+        offer = read_offer(check_list("actions", actions))
+        places = find_places(offer.ids, exclude)
+        each_context = [read_context(context) for context in check_list("contexts", contexts)]
+        first, decisions = self.round, []
+        try:
+            decisions += [self._decide(context, offer, places, at) for context in each_context]
+        finally:
+            if len(decisions) < len(each_context):
+                for round_ in range(first, self.round):
+                    del self._open[round_, 0]
+                self.round = first
+        return decisions
+
+    def _decide(
+        self,
+        context: list[dict[str, object]],
+        offer: PackedOffer,
+        places: Sequence[int],
+        at: float | datetime | None,
+    ) -> Decision:
+        """Choose among the actions at `places` of an offer."""
+        when = time.time() if at is None else _read_time("rank", at)
+        round_, ids = self.round, offer.ids
+        ranking, packed = self.rank_packed(context, offer.actions, places, when, round_)
         index = places[ranking.chosen]
         probabilities = ranking.probabilities
         if len(places) < len(ids):
             probabilities = np.zeros(len(ids))
             probabilities[places] = ranking.probabilities
-        round_ = self.round
-        self._open.add((round_, 0))
         self.round += 1
         return _make_decision(
+            **self._keep((round_, 0), when, packed),
             action=ids[index],
             index=index,
             probability=float(probabilities[index]),
             probabilities=probabilities,
-            round=round_,
-            at=when,
-            key=self.key,
-            context=contexts,
-            features={**features[index]},
-            packed=packed,
+            context=context,
+            features={**offer.features[index]},
         )
+
+    def _keep(self, place: _Place, at: float, packed: "_Packed") -> dict[str, object]:
+        """Keep what a decision needs until its reward comes; return its id, time and lesson."""
+        encoded = (
+            encode_lesson(packed)
+            if isinstance(packed, PackedSides)
+            else encode_packed_lesson(*packed)
+        )
+        waiting = self._open[place] = _OpenDecision(at, encoded)
+        id_ = _make_id(self.key, place, waiting)
+        return {"id": id_, "round": place[0], "at": at, "encoded": encoded}
 
     def rank_packed(
         self,
@@ -237,7 +375,7 @@ class Learner(Persistent):
         places: Sequence[int],
         at: float,
         round_: int,
-    ) -> "tuple[Ranking, PackedSides | tuple[PackedFeatures, PackedFeatures]]":
+    ) -> "tuple[Ranking, _Packed]":
         """Choose among packed actions at `places`; return also what the chosen one is made of."""
         packed = pack_context(context, self.parsed_crossings)
         sides = join_packed(packed, actions, self.parsed_crossings, self.array_size)
@@ -251,10 +389,10 @@ class Learner(Persistent):
     def rank_slots(
         self,
         context: Features | Sequence[Features],
-        actions: Sequence[str | Features],
+        actions: Sequence[str | int | Features],
         slots: Sequence[str | Features],
         *,
-        at: float | None = None,
+        at: float | datetime | None = None,
     ) -> list[Decision]:
         """Choose a different action for each slot of a page, in the order of the slots.
 
@@ -273,24 +411,20 @@ class Learner(Persistent):
         contexts = read_context(context)
         ids, offered, features = read_offer(check_list("actions", actions))
         page = read_slots(slots, ids)
-        when = time.time() if at is None else validation.real("rank_slots", "at", at)
+        when = time.time() if at is None else _read_time("rank_slots", at)
         rankings = self.rank_slots_packed(contexts, offered, page, when, self.round)
         round_ = self.round
         self.round += 1
-        self._open.update(zip(repeat(round_), range(len(page))))
         is_single = len(page) == 1 and not page[0].features
         return [
             _make_decision(
+                **self._keep((round_, index), when, ranking.packed),
                 action=ids[ranking.place],
                 index=ranking.place,
                 probability=float(ranking.probabilities[ranking.place]),
                 probabilities=ranking.probabilities,
-                round=round_,
-                at=when,
-                key=self.key,
                 context=contexts if is_single else [*contexts, describe_slot(slot, index)],
                 features={**features[ranking.place]},
-                packed=ranking.packed,
                 slot=slot.id,
                 slot_index=index,
             )
@@ -300,11 +434,11 @@ class Learner(Persistent):
     def top(
         self,
         context: Features | Sequence[Features],
-        actions: Sequence[str | Features],
+        actions: Sequence[str | int | Features],
         k: int,
         *,
-        exclude: Sequence[str] = (),
-        at: float | None = None,
+        exclude: Sequence[str | int] = (),
+        at: float | datetime | None = None,
     ) -> list[Decision]:
         """Rank k of the actions: those of the slots "1" to "k" of a page, the best place first.
 
@@ -372,22 +506,23 @@ class Learner(Persistent):
         return join_request(context, actions, self.parsed_crossings, self.array_size)
 
     @locked
-    def reward(self, decision: Decision, reward: float) -> None:
-        """Learn the reward of a decision, at any time and in any order."""
+    def reward(self, decision: Decision | str, reward: float) -> None:
+        """Learn the reward of a decision or of its id, at any time and in any order, once."""
         value = validation.check_reward(reward, "reward")
-        self._check_open("reward", decision)
-        self.learn(decision.lesson, value, decision.at, decision.round)
-        self._open.remove((decision.round, decision.slot_index))
+        place = self._find_open("reward", decision)
+        waiting = self._open[place]
+        self.learn(decode_lesson(waiting.encoded), value, waiting.at, place[0])
+        del self._open[place]
 
     @locked
     def reward_page(
         self,
-        decisions: Sequence[Decision],
+        decisions: Sequence[Decision | str],
         rewards: float | Sequence[float],
         *,
         model: str = "sum",
     ) -> None:
-        """Learn the rewards of slots of a page, which are the decisions of one `rank_slots`.
+        """Learn the rewards of slots of a page, which are decisions of one `rank_slots`, or ids.
 
         | model     | rewards                              | what is learned                       |
         |-----------|--------------------------------------|---------------------------------------|
@@ -400,12 +535,8 @@ class Learner(Persistent):
         if model not in REWARD_MODELS:
             names = ", ".join(REWARD_MODELS)
             raise SettingError(f"{who}: model must be one of {names}, got {shorten(model)}")
-        page = check_list("decisions", decisions)
-        for decision in page:
-            self._check_open(who, decision)
-        if len({(each.round, each.slot_index) for each in page}) != len(page) or (
-            len({each.round for each in page}) != 1
-        ):
+        page = [self._find_open(who, each) for each in check_list("decisions", decisions)]
+        if len(set(page)) != len(page) or len({round_ for round_, _ in page}) != 1:
             raise ChoiceError(f"{who}: the decisions must be different slots of one page")
         is_number = model == "sum" and np.ndim(rewards) == 0
         listed = [rewards] if is_number else check_list("rewards", rewards)  # type: ignore[arg-type]
@@ -415,31 +546,86 @@ class Learner(Persistent):
                 f"{who}: there must be a reward for each decision, "
                 f"got {len(values)} for {len(page)}"
             )
-        at, round_ = page[0].at, page[0].round
+        lessons = [decode_lesson(self._open[place].encoded) for place in page]
+        at, round_ = self._open[page[0]].at, page[0][0]
         if model == "sum":
-            self.learn_page([each.lesson for each in page], sum(values), at, round_)
+            self.learn_page(lessons, sum(values), at, round_)
         else:
             examined = count_examined(values) if model == "cascade" else len(page)
-            for decision, value in zip(page[:examined], values, strict=False):
-                self.learn(decision.lesson, value, at, round_)
-        self._open.difference_update((round_, each.slot_index) for each in page)
+            for lesson, value in zip(lessons[:examined], values, strict=False):
+                self.learn(lesson, value, at, round_)
+        for place in page:
+            del self._open[place]
 
     @locked
-    def dismiss(self, decision: Decision) -> None:
-        """Stop waiting for the reward of a decision."""
-        self._check_open("dismiss", decision)
-        self._open.remove((decision.round, decision.slot_index))
+    def dismiss(self, decision: Decision | str) -> None:
+        """Stop waiting for the reward of a decision or of its id."""
+        del self._open[self._find_open("dismiss", decision)]
 
-    def _check_open(self, who: str, decision: Decision) -> None:
-        _check_decision(who, decision)
-        if decision.key != self.key or decision.round >= self.round:
+    def _find_open(self, who: str, decision: object) -> _Place:
+        """Find the place of a decision that waits for its reward."""
+        id_ = decision.id if isinstance(decision, Decision) else decision
+        parts = _ID.fullmatch(id_) if isinstance(id_, str) else None
+        if parts is None:
+            raise ChoiceError(f"{who}: a decision or its id must be given, got {shorten(decision)}")
+        place = int(parts[2]), int(parts[3])
+        waiting = self._open.get(place)
+        own = _make_id(self.key, place, waiting or _OpenDecision(0.0, b""))
+        if (
+            place[0] >= self.round
+            or not own.startswith(parts[1])
+            or (waiting is not None and own != id_)
+        ):
             raise ChoiceError(f"{who}: this decision was made by another learner")
-        if (decision.round, decision.slot_index) not in self._open:
-            slot = "" if decision.slot is None else f" for slot {shorten(decision.slot)}"
+        if waiting is None:
+            name = decision.slot if isinstance(decision, Decision) else place[1] or None
+            slot = "" if name is None else f" for slot {shorten(name)}"
             raise ChoiceError(
-                f"{who}: the decision of round {decision.round}{slot} has its reward or was "
-                f"dismissed"
+                f"{who}: the decision of round {place[0]}{slot} has its reward or was dismissed"
             )
+        return place
+
+    @locked
+    def learn_from(
+        self,
+        history: Any,
+        *,
+        context: str | Sequence[str] | None = None,
+        action: str = "action",
+        reward: str = "reward",
+        time: str | None = None,
+        actions: Sequence[str | int | Features] = (),
+    ) -> None:
+        """Learn from a table of past decisions: of pandas, polars or pyarrow, or a list of dicts.
+
+        `context` lists the columns that are features of the context, by default all others, or
+        names one column of dicts. The column of the action has ids, whose features are looked up in
+        `actions`, or dicts. The column of the time is needed if a half-life in time is fixed.
+
+        The rows are learned in their order, with the same result as a rank of each row with its
+        action alone and the reward of this decision. If one is refused, nothing is learned.
+        """
+        known = {read_offered_action(each).id: each for each in check_list("actions", actions)}
+        columns = [action, reward] if time is None else [action, reward, time]
+        learner = copy.deepcopy(self)
+        rows = iterate_rows(history) if is_table(history) else check_list("history", history)
+        for place, row in enumerate(rows):
+            who = f"learn_from: row {place}"
+            past = _read_past(who, row, context, columns)
+            value = validation.check_reward(past.reward, who)
+            at = 0.0 if time is None else _read_time(who, past.time)
+            try:
+                chosen = past.action
+                if known and (id_ := read_offered_action(chosen).id) not in known:
+                    raise FeatureError(f"the action {shorten(id_)} is not among the actions")
+                offer = read_offer([known[id_] if known else chosen])
+                lesson = learner.join(read_context(past.context), offer.actions)
+            except WindvaneError as refused:
+                reason = str(refused).removeprefix("rank: ")
+                raise type(refused)(f"{who}: {reason}") from None
+            learner.learn(lesson, value, at, learner.round)
+            learner.round += 1
+        self.__dict__.update({**vars(learner), "_lock": self._lock})
 
     @locked
     def learn(self, lesson: "PackedSides", reward: float, at: float, round_: int) -> None:
@@ -543,11 +729,15 @@ class Learner(Persistent):
 
     def export_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         header, arrays = self.bank.export_state()
-        waiting = np.array(sorted(self._open), dtype=np.int64).reshape(-1, 2)
-        return (
-            {"key": self.key, "round": self.round, **header},
-            {"open_rounds": waiting[:, 0].copy(), "open_slots": waiting[:, 1].copy(), **arrays},
-        )
+        waiting = sorted(self._open.items())
+        encoded = [decision.encoded for _, decision in waiting]
+        return {"key": self.key, "round": self.round, **header}, {
+            "open_places": np.array([place for place, _ in waiting], np.int64).reshape(-1, 2),
+            "open_times": np.array([decision.at for _, decision in waiting], np.float64),
+            "open_sizes": np.array([*map(len, encoded)], np.int64),
+            "open_lessons": np.frombuffer(b"".join(encoded), np.uint8),
+            **arrays,
+        }
 
     @classmethod
     def from_settings(cls, header: persistence.Header, arrays: persistence.Arrays) -> Self:
@@ -565,15 +755,7 @@ class Learner(Persistent):
         self.bank.restore_state(header, arrays)
         self.key = validation.whole("load", "key", header["key"], least=0)
         self.round = validation.whole("load", "round", header["round"], least=0)
-        rounds = arrays["open_rounds"]
-        slots = arrays.get("open_slots", np.zeros_like(rounds))  # files before pages had none
-        if (
-            {rounds.dtype, slots.dtype} != {np.dtype(np.int64)}
-            or rounds.shape != slots.shape
-            or not ((rounds >= 0) & (rounds < self.round) & (slots >= 0)).all()
-        ):
-            raise ValueError("its open rounds are out of bounds")
-        self._open = set(zip(rounds.tolist(), slots.tolist(), strict=True))
+        self._open = _read_open_decisions(arrays, self.round)
 
     def _comparable_state(self) -> tuple[persistence.Header, persistence.Arrays]:
         """Return the state with the weights in the order of their keys."""
@@ -596,6 +778,74 @@ def _parse_half_life(text: str) -> HalfLife | None:
             f"500 rounds, got {shorten(text)}"
         )
     return parsed
+
+
+def _read_open_decisions(arrays: persistence.Arrays, rounds: int) -> dict[_Place, _OpenDecision]:
+    """Read the saved decisions that wait for a reward; raise ValueError if they do not fit."""
+    names = ("open_places", "open_times", "open_sizes", "open_lessons")
+    places, times, sizes, content = columns = [arrays[name] for name in names]
+    count = len(sizes)
+    if (
+        [column.dtype for column in columns] != [np.int64, np.float64, np.int64, np.uint8]
+        or [column.shape for column in columns[:3]] != [(count, 2), (count,), (count,)]
+        or content.shape != (sum(sizes.tolist()),)
+        or len(np.unique(places, axis=0)) < count
+        or (places < 0).any()
+        or (places[:, 0] >= rounds).any()
+        or (sizes < 0).any()
+        or not np.isfinite(times).all()
+    ):
+        raise ValueError("its open decisions are out of bounds")
+    lessons = [each.tobytes() for each in np.split(content, np.cumsum(sizes)[:-1])] if count else []
+    for lesson in lessons:
+        decode_lesson(lesson)  # raises ValueError if it is damaged
+    waiting = map(_OpenDecision, times.tolist(), lessons)
+    return {
+        (round_, slot): each for (round_, slot), each in zip(places.tolist(), waiting, strict=True)
+    }
+
+
+class _Past(NamedTuple):
+    """A row of a history."""
+
+    context: Any
+    action: Any
+    reward: object
+    time: object
+
+
+def _read_past(
+    who: str, row: Any, context: str | Sequence[str] | None, columns: list[str]
+) -> _Past:
+    """Read a row of a history whose `columns` are the action, the reward and perhaps the time."""
+    if not isinstance(row, Mapping):
+        raise FeatureError(f"{who} must be a dict, got {shorten(row)}")
+    try:
+        if isinstance(context, str):
+            features = row[context]
+        elif context is not None:
+            features = {name: row[name] for name in context}
+        else:
+            features = {name: value for name, value in row.items() if name not in columns}
+        action, reward, *time = [row[name] for name in columns]
+    except KeyError as missing:
+        names = ", ".join(map(str, row))
+        raise FeatureError(f"{who} has no column {missing}, got {names}") from None
+    return _Past(features, action, reward, time[0] if time else None)
+
+
+def _read_time(who: str, value: object) -> float:
+    """Return a time in seconds; a date or a datetime without a zone is in UTC."""
+    if isinstance(value, np.datetime64):
+        value = value.astype("M8[us]").tolist()
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = datetime.fromisoformat(value)
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    if isinstance(value, datetime) and value == value:  # NaT of pandas is not itself
+        value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+    return validation.real(who, "at", value)
 
 
 def _check_decision(who: str, decision: object) -> None:

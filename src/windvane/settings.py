@@ -1,14 +1,20 @@
-"""The settings of a learner as clients write them: defaults, half-lives and other durations.
+"""Settings: checks of single values; defaults of a learner, its half-lives and other durations.
 
 A duration is a text in ISO 8601, a clock, or a number and a unit. This module loads no NumPy, so
-that a command line shows the defaults at once.
+that a command line shows the defaults at once, and a client needs none.
 """
 
+import math
 import re
+from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import NamedTuple
+from numbers import Integral, Real
+from typing import NamedTuple, TypeVar, cast
 
 from windvane.errors import SettingError, shorten
+
+Kind = TypeVar("Kind")
+Item = TypeVar("Item")
 
 AUTO = "auto"  # the half-life that the learner finds by itself
 EXPLORATION = 0.01  # the share of decisions that are uniformly random
@@ -36,6 +42,66 @@ NUMBER_AND_UNIT = re.compile(
     r"(?P<letter>[smhdw]))",
     re.ASCII,
 )
+
+
+def real(who: str, name: str, value: object) -> float:
+    """Return a finite number as a float."""
+    if type(value) is float and math.isfinite(value):
+        return value
+    if isinstance(value, bool) or not math.isfinite(to_float(value)):
+        raise SettingError(f"{who}: {name} must be a finite number, got {shorten(value)}")
+    return to_float(value)
+
+
+def to_float(value: object) -> float:
+    """Return a real number as a float: NaN if it is none, infinity if it is too large."""
+    try:
+        return float(cast(float, value)) if isinstance(value, Real | Decimal) else math.nan
+    except OverflowError:
+        return math.inf
+    except ValueError:  # a signaling NaN
+        return math.nan
+
+
+def _make_check(must: str, holds: Callable[[float], bool]) -> Callable[[str, str, object], float]:
+    """Make a check that returns a finite number for which something holds."""
+
+    def check(who: str, name: str, value: object) -> float:
+        number = real(who, name, value)
+        if not holds(number):
+            raise SettingError(f"{who}: {name} must {must}, got {shorten(value)}")
+        return number
+
+    return check
+
+
+positive = _make_check("be above 0", lambda number: number > 0)
+not_negative = _make_check("be at least 0", lambda number: number >= 0)
+inside = _make_check("lie in (0, 1)", lambda number: 0 < number < 1)
+share = _make_check("lie in [0, 1]", lambda number: 0 <= number <= 1)
+
+
+def whole(who: str, name: str, value: object, least: int = 1) -> int:
+    """Return a whole number of at least `least` that fits into 64 bits."""
+    fits = isinstance(value, Integral) and not isinstance(value, bool)
+    if not fits or not least <= int(cast(int, value)) < 2**63:
+        raise SettingError(f"{who}: {name} must be a whole number >= {least}, got {shorten(value)}")
+    return int(cast(int, value))
+
+
+def of_kind(who: str, name: str, value: Kind, kind: type[Kind]) -> Kind:
+    """Return a value that is an instance of a class."""
+    if not isinstance(value, kind):
+        raise SettingError(f"{who}: {name} must be a {kind.__name__}, got {shorten(value)}")
+    return value
+
+
+def check_sequence(who: str, name: str, values: Iterable[Item]) -> list[Item]:
+    """Return the values as a list."""
+    try:
+        return list(values)
+    except TypeError:
+        raise SettingError(f"{who}: {name} must be a sequence, got {shorten(values)}") from None
 
 
 class HalfLife(NamedTuple):

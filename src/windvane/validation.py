@@ -14,13 +14,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from numbers import Integral, Real
 from typing import Concatenate, Generic, NoReturn, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from windvane.errors import ArmsError, RewardError, SettingError, shorten
+from windvane.settings import check_sequence as check_sequence
+from windvane.settings import inside as inside
+from windvane.settings import not_negative as not_negative
+from windvane.settings import of_kind as of_kind
+from windvane.settings import positive as positive
+from windvane.settings import real as real
+from windvane.settings import share as share
+from windvane.settings import to_float
+from windvane.settings import whole as whole
 from windvane.types import Floats
 
 FLOAT64 = np.dtype(np.float64)
@@ -35,56 +43,6 @@ Factory = TypeVar("Factory", bound=Callable[..., object])
 EntryKind = TypeVar("EntryKind")
 
 
-def real(who: str, name: str, value: object) -> float:
-    """Return a finite number as a float."""
-    if type(value) is float and math.isfinite(value):
-        return value
-    if isinstance(value, bool) or not math.isfinite(_to_float(value)):
-        raise SettingError(f"{who}: {name} must be a finite number, got {shorten(value)}")
-    return _to_float(value)
-
-
-def _to_float(value: object) -> float:
-    """Return a real number as a float: NaN if it is none, infinity if it is too large."""
-    try:
-        return float(cast(float, value)) if isinstance(value, Real) else math.nan
-    except OverflowError:
-        return math.inf
-
-
-def _make_check(must: str, holds: Callable[[float], bool]) -> Callable[[str, str, object], float]:
-    """Make a check that returns a finite number for which something holds."""
-
-    def check(who: str, name: str, value: object) -> float:
-        number = real(who, name, value)
-        if not holds(number):
-            raise SettingError(f"{who}: {name} must {must}, got {shorten(value)}")
-        return number
-
-    return check
-
-
-positive = _make_check("be above 0", lambda number: number > 0)
-not_negative = _make_check("be at least 0", lambda number: number >= 0)
-inside = _make_check("lie in (0, 1)", lambda number: 0 < number < 1)
-share = _make_check("lie in [0, 1]", lambda number: 0 <= number <= 1)
-
-
-def whole(who: str, name: str, value: object, least: int = 1) -> int:
-    """Return a whole number of at least `least` that fits into 64 bits."""
-    fits = isinstance(value, Integral) and not isinstance(value, bool)
-    if not fits or not least <= int(cast(int, value)) < 2**63:
-        raise SettingError(f"{who}: {name} must be a whole number >= {least}, got {shorten(value)}")
-    return int(cast(int, value))
-
-
-def of_kind(who: str, name: str, value: Kind, kind: type[Kind]) -> Kind:
-    """Return a value that is an instance of a class."""
-    if not isinstance(value, kind):
-        raise SettingError(f"{who}: {name} must be a {kind.__name__}, got {shorten(value)}")
-    return value
-
-
 def suggest(name: object, names: Iterable[str], otherwise: str = "") -> str:
     """The end of an error about an unknown name: the closest of the known ones, if one is close.
 
@@ -94,14 +52,6 @@ def suggest(name: object, names: Iterable[str], otherwise: str = "") -> str:
     by_lower_case = {known.lower(): known for known in names}
     matches = get_close_matches(shorten(name, str).lower(), by_lower_case, n=1)
     return f"; did you mean {by_lower_case[matches[0]]!r}?" if matches else otherwise
-
-
-def check_sequence(who: str, name: str, values: Iterable[Item]) -> list[Item]:
-    """Return the values as a list."""
-    try:
-        return list(values)
-    except TypeError:
-        raise SettingError(f"{who}: {name} must be a sequence, got {shorten(values)}") from None
 
 
 def check_numbers(who: str, name: str, value: npt.ArrayLike, axes: int) -> Floats:
@@ -187,9 +137,8 @@ def refuse_arms(rows: Floats, who: str = "choose") -> NoReturn:
 
 def check_reward(reward: object, who: str = "learn") -> float:
     """Return a reward as a finite float."""
-    value = _to_float(
-        reward.item() if isinstance(reward, np.ndarray) and not reward.ndim else reward
-    )
+    is_scalar = isinstance(reward, np.ndarray | np.generic) and not reward.ndim
+    value = to_float(cast(np.generic, reward).item() if is_scalar else reward)
     if not -LARGEST <= value <= LARGEST:
         bound = f" of at most {LARGEST:g} in size" if math.isfinite(value) else ""
         raise RewardError(

@@ -177,7 +177,7 @@ def test_a_known_action_does_not_hide_one_that_is_refused() -> None:
         learner.rank({}, [{"id": "x", "n": "1"}, {"id": "y", "n": "2"}], at=0.0)
         with pytest.raises(FeatureError, match="n must be a string"):
             learner.rank({}, [{"id": "x", "n": "1"}, {"id": "y", "n": b"2"}], at=0.0)
-        with pytest.raises(FeatureError, match="a dict with a text as its id"):
+        with pytest.raises(FeatureError, match="a dict with one as its id"):
             learner.rank({}, [{"id": "x", "n": "1"}, {"n": "2"}], at=0.0)
         numbers = learner.rank({}, [{"id": "x", "n": "1"}, {"id": "y", "n": 2}], at=0.0)
         assert numbers.probabilities.shape == (2,)
@@ -235,7 +235,7 @@ def test_decisions_are_compared_and_hashed_by_what_they_are() -> None:
 ENDLESS: dict[str, Any] = {}
 ENDLESS["a"] = ENDLESS
 CONTEXT = "features of the context: "
-NO_ACTION = "rank: an action must be a text, or a dict with a text as its id, got "
+NO_ACTION = "rank: an action must be a text or a whole number, or a dict with one as its id, got "
 IN_NAMESPACE = " must not be an object, because it is inside a namespace"
 ONE_KIND = " must hold only numbers or only strings"
 NO_FEATURE = " must be a string, number, boolean, list, object or null, got "
@@ -251,7 +251,9 @@ BAD_REQUESTS: list[tuple[Any, Any, dict[str, Any], str]] = [
     ({}, [], {}, "rank: there must be at least one action"),
     ({}, ["x", "x"], {}, "rank: the ids of actions must be distinct, got 'x' twice"),
     ({}, ["x", {"name": "y"}], {}, NO_ACTION + "{'name': 'y'}"),
-    ({}, [{"id": 3}], {}, NO_ACTION + "{'id': 3}"),
+    ({}, [{"id": 3.5}], {}, NO_ACTION + "{'id': 3.5}"),
+    ({}, [True], {}, NO_ACTION + "True"),
+    ({}, [10**5000], {}, NO_ACTION + "a value of type int"),
     ({}, ["x"], {"exclude": 5}, "rank: exclude must be a list, got 5"),
     ({}, ["x"], {"exclude": ["z"]}, "rank: 'z' is excluded, but it is not among the actions"),
     ({}, ["x"], {"exclude": [["x"]]}, "rank: ['x'] is excluded, but it is not among the actions"),
@@ -370,7 +372,7 @@ def test_the_decision_of_another_learner_is_refused() -> None:
 @pytest.mark.parametrize("decision", [None, 3, "news"])
 def test_what_is_no_decision_is_refused(decision: Any) -> None:
     learner = wv.Learner(seed=1)
-    with pytest.raises(ChoiceError, match="reward: a decision must be given, got"):
+    with pytest.raises(ChoiceError, match="reward: a decision or its id must be given, got"):
         learner.reward(decision, 1.0)
     with pytest.raises(ChoiceError, match="explain: a decision must be given, got"):
         learner.explain(decision)

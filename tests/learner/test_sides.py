@@ -7,7 +7,13 @@ import pytest
 
 from learner_helpers import Offer, check_same_sides
 from windvane.beliefs.bank.feature_parts import pick_action
-from windvane.beliefs.bank.sides import MAX_ROW_ENTRIES, join_lesson, join_request, pack_context
+from windvane.beliefs.bank.sides import (
+    MAX_ROW_ENTRIES,
+    decode_lesson,
+    encode_packed_lesson,
+    join_request,
+    pack_context,
+)
 from windvane.errors import FeatureError
 from windvane.features.crossings import parse_crossings
 from windvane.features.hashing import hash_name
@@ -56,7 +62,8 @@ def test_picking_an_action_is_joining_it_alone(index: int, crossings: str) -> No
     picked = pick_action(join_request(CONTEXT, packed, parsed), index)
     same = [join_request(CONTEXT, pack_actions([OFFERS[index]]), parsed)]
     if crossings == "context*action":
-        same.append(join_lesson(pack_context(CONTEXT), packed.single[index]))
+        encoded = encode_packed_lesson(pack_context(CONTEXT), packed.single[index])
+        same.append(decode_lesson(encoded))
     for alone in same:
         check_same_sides(picked, alone)
         for mine, theirs in zip(picked, alone, strict=True):

@@ -38,7 +38,7 @@ from windvane.features.request_reader import (
     read_offered_action,
 )
 from windvane.features.slots import fill_slots, read_slots
-from windvane.validation import check_sequence, positive, real, whole
+from windvane.settings import check_sequence, positive, real, whole
 
 MAX_WAIT_SECONDS = 30.0
 MAX_PAGE_DECISIONS = 1000

@@ -20,7 +20,7 @@ import msgspec
 
 from windvane.client.results import ClientError, DeliveryError, RequestError
 from windvane.errors import SettingError, shorten
-from windvane.validation import check_sequence, of_kind, positive
+from windvane.settings import check_sequence, of_kind, positive
 
 LOCAL_SERVER = "http://127.0.0.1:8787"
 TIMEOUT_SECONDS = 10.0

@@ -22,12 +22,12 @@ from typing import NamedTuple, NoReturn, cast
 
 from windvane.errors import FeatureError
 from windvane.features.hashing import CATEGORY_VALUE
+from windvane.features.request_reader import WEEKDAYS
 
 MAX_NUMBERS = 4096  # of the context or of one action, counting each element of an array
 MAX_FLOAT = sys.float_info.max  # a Python int can be larger
 
 SHORTEST_TIME = len("2026-11-18T14:05")
-WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 JsonObjects = Sequence[Mapping[str, object]]
 

@@ -36,6 +36,7 @@ MAX_CACHED_ACTION_BYTES = 8192
 CACHED_ACTIONS = 4096
 MAX_CACHE_BYTES = 1 << 24  # of all packed actions that are cached
 ENTRY_BYTES = 1024  # of an entry of a cache beside its arrays, about
+_FIRST_PLACES = np.arange(1024)
 _ONES = array("q", [1] * (MAX_NUMBERS + 1)).tobytes()  # the sizes of features without arrays
 _CATEGORIES = array("d", [CATEGORY_VALUE] * MAX_NUMBERS).tobytes()
 BYTES_PER_NUMBER = 8  # of a float64
@@ -117,6 +118,14 @@ class BoundedCache(dict[bytes, Built]):
                 oldest = next(iter(self))
                 self.size_bytes -= self._measure(oldest, self.pop(oldest))
         return built
+
+
+def list_places(places: Sequence[int]) -> Places:
+    """Return places as an array, which callers must not change."""
+    if isinstance(places, range) and places.start == 0 and places.step == 1:
+        count = places.stop
+        return _FIRST_PLACES[:count] if count <= len(_FIRST_PLACES) else np.arange(count)
+    return np.array(places, np.int64)
 
 
 def pack_actions(actions: Sequence[Action], context_numbers: int = 0) -> PackedActions:
@@ -295,7 +304,7 @@ class PackedOffer(NamedTuple):
     features: list[Features]  # of each action; they may be shared with other requests
 
 
-def read_offer(actions: Sequence[str | Features]) -> PackedOffer:
+def read_offer(actions: Sequence[str | int | Features]) -> PackedOffer:
     """Read and pack the actions of a request."""
     offered = _find_texts(actions) or [_read_and_pack(action) for action in actions]
     return PackedOffer(
@@ -313,7 +322,7 @@ class _PackedAction(NamedTuple):
     features: Features
 
 
-def _find_texts(actions: Sequence[str | Features]) -> list[_PackedAction] | None:
+def _find_texts(actions: Sequence[str | int | Features]) -> list[_PackedAction] | None:
     """Return actions whose features are all texts, or None if some are not.
 
     A text of another class counts as the equal text of Python.
@@ -341,7 +350,7 @@ class _TooLongError(Exception):
     """An action is too long for the cache."""
 
 
-def _read_and_pack(action: str | Features) -> _PackedAction:
+def _read_and_pack(action: str | int | Features) -> _PackedAction:
     """Read and pack an action with features of any kind."""
     if type(action) is str or (
         type(action) is dict

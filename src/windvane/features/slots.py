@@ -14,12 +14,11 @@ import numpy as np
 
 from windvane.errors import ArmsError, FeatureError, shorten
 from windvane.features.json_reader import FeatureList, JsonObjects
-from windvane.features.packed_features import PackedFeatures, pack_features
+from windvane.features.packed_features import PackedFeatures, list_places, pack_features
 from windvane.features.request_reader import (
     Features,
     check_list,
     find_places,
-    list_places,
     read_offered_action,
 )
 from windvane.types import Booleans, Places

@@ -196,8 +196,8 @@ def import_log(
             bars.update(task, completed=rows)
 
         if url is not None:
-            with needs_extra("client"):
-                from windvane.client import Client
+            from windvane.client import Client
+
             with Client(url, key=key, timeout=IMPORT_SECONDS) as client:
                 counts = log_import.import_over_http(client.request, log, loop, report)
         else:

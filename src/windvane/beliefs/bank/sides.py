@@ -103,21 +103,13 @@ def join_packed(
     return sides._replace(masks=build_masks(crossings, namespaces, packed.feature_count))
 
 
-def join_lesson(context: PackedFeatures, action: PackedFeatures) -> PackedSides:
-    """Join the packed features of a context and one action, if `is_plain` holds."""
-    counts = np.array((context.feature_count, action.feature_count), np.int64)
-    return _join_plainly(context, action, counts)
-
-
 def join_page(lessons: Sequence[PackedSides]) -> PackedSides:
     """Join the lessons of the slots of a page: the context and the action of each in turn."""
     columns = zip(*lessons, strict=True)
     return PackedSides(*map(np.concatenate, columns))
 
 
-def _join_plainly(
-    context: PackedFeatures, actions: PackedFeatures | PackedActions, counts: Places
-) -> PackedSides:
+def _join_plainly(context: PackedFeatures, actions: PackedActions, counts: Places) -> PackedSides:
     """Join packed features as they are; `counts` has the number of features of each side.
 
     All arrays can be written, as those of a decoded lesson can, so that kernels are compiled once
