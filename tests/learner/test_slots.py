@@ -368,7 +368,7 @@ def test_more_for_a_page_moves_the_sum_of_its_predictions() -> None:
         (["x", "x"], "distinct, got 'x' twice"),
         ("xy", "slots must be a list"),
         ([{"size": 1}], "a dict with a text as its id"),
-        ([3], "got 3"),
+        ([3.5], "got 3.5"),
         (["a", "b", "c", "d", "e"], "got 4 for 5 slots"),
         ([{"id": "x", "exclude": ["nothing"]}], "is excluded, but it is not among"),
         ([{"id": "x", "shape": {"deep": {"deeper": 1}}}, "y"], "shape"),
