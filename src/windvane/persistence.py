@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import wraps
 from os import PathLike
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
 from typing import Any, BinaryIO, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 from uuid import uuid4
 
@@ -271,12 +271,16 @@ def _pack(array: Array) -> bytes:
     return buffer.getvalue()
 
 
+_parser_lock = Lock()  # Python 3.11 may fail if two threads parse literals at once
+
+
 def _unpack(who: str, content: bytes) -> Array:
     try:
         file = io.BytesIO(content)
         if np.lib.format.read_magic(file) != (1, 0):
             raise ValueError("its version is not 1.0")
-        shape, is_by_column, dtype = np.lib.format.read_array_header_1_0(file)
+        with _parser_lock:
+            shape, is_by_column, dtype = np.lib.format.read_array_header_1_0(file)
         numbers = np.frombuffer(content, dtype, offset=file.tell())  # never more than there is
         array = numbers.reshape(shape, order="F" if is_by_column else "C").copy()
         if array.dtype == np.float64 and (np.abs(array) > LARGEST_NUMBER).any():

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import windvane as wv
 from simulated_log import simulate_log
 from windvane.cli import main
 from windvane.evaluation import Evaluation, evaluate, tune
@@ -132,7 +133,7 @@ def test_every_sentence_and_the_way_to_repeat_it_are_there(result: Evaluation) -
     assert all(policy.sentence in text for policy in result.policies)
     assert all(each in text for policy in result.policies for each in policy.warnings)
     assert command in text
-    assert "Windvane 0.1.0, seed 0" in text
+    assert f"Windvane {wv.__version__}, seed 0" in text
 
 
 def test_texts_of_users_are_never_markup(result: Evaluation) -> None:

@@ -149,7 +149,7 @@ def test_repr_says_what_was_played(
     assert repr(simulation) == "<Simulation: 1 world, 2 policies, 4 replications, seed 3>"
     sentence = "2 policies, 2 replications, seed 1, ads: stand-in data (not Criteo)"
     assert repr(leaderboard) == f"<Leaderboard: {sentence}>"
-    assert repr(coverage) == "<Coverage: 1 drift, 10 estimators, 2 replications, seed 3>"
+    assert repr(coverage) == "<Coverage: 1 drift, 9 estimators, 2 replications, seed 3>"
 
 
 def test_frames_have_the_documented_columns(

@@ -221,6 +221,7 @@ def test_a_mistake_is_one_line(
 def test_every_setting_has_a_flag(tmp_path: Path) -> None:
     values = {
         "--wait": "PT20M", "--default-reward": "-0.5", "--aggregation": "sum",
+        "--reward-model": "cascade",
         "--exploration": "0.2", "--mode": "Apprentice", "--log-retention-days": "7",
         "--model-export-frequency": "PT1M", "--half-life": "500 rounds", "--seed": "9",
         "--crossings": "user*action", "--array-size": "64",

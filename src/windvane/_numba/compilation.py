@@ -41,10 +41,14 @@ def compiled_in_order(function: Function) -> Function:
     return _compile(function, set())
 
 
-def allow_in_compiled_code(*functions: Callable[..., object]) -> None:
-    """Let compiled functions call these plain functions; Python still calls them uncompiled."""
+def allow_in_compiled_code(*functions: Callable[..., object], in_order: bool = False) -> None:
+    """Let compiled functions call these plain functions; Python still calls them uncompiled.
+
+    With `in_order`, compiled code has the bits of Python.
+    """
+    fastmath = set[str]() if in_order else REORDERED_SUMS
     for function in functions:
-        register_jitable(error_model="numpy", fastmath=REORDERED_SUMS)(function)
+        register_jitable(error_model="numpy", fastmath=fastmath)(function)
 
 
 def _compile(function: Function, fastmath: set[str]) -> Function:

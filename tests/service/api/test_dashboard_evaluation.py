@@ -137,7 +137,7 @@ def test_an_evaluation_is_started_read_and_applied_on_the_page(
     assert page.locator("#difference-chart polyline, #difference-chart circle").count() >= 1
     value = page.locator("#policy-value").inner_text()
     assert value.startswith(line["valueSentence"])
-    assert f"Lift against this loop: {line['lift']}." in value
+    assert f"The difference is {line['lift']} (" in value
     with page.expect_download() as download:
         page.click("#report-link")
     report = download.value.path().read_text("utf-8")

@@ -216,4 +216,6 @@ def test_the_policy_is_read_put_and_reset(server: Server, client: Client) -> Non
     assert change["note"] == f"{warning[0].upper()}{warning[1:]}."
     reset = client.call("DELETE", path)
     assert reset.status == 200
-    assert reset.json["arguments"].startswith("halfLife=auto explorationPercentage=0.01")
+    assert reset.json["arguments"].startswith(
+        "--ccb_explore_adf halfLife=auto explorationPercentage=0.01"
+    )

@@ -67,9 +67,9 @@ def test_a_change_keeps_all_other_settings_and_ignores_null_and_unknown_names() 
 
 def test_every_setting_is_documented() -> None:
     rows = {row["name"]: row for row in document_settings()}
-    assert len(rows) == len(LoopSettings.__struct_fields__) == 16
+    assert len(rows) == len(LoopSettings.__struct_fields__) == 17
     assert all(row["type"] and row["meaning"] and row["default"] for row in rows.values())
-    assert len({row["flag"] for row in rows.values()}) == 16
+    assert len({row["flag"] for row in rows.values()}) == 17
     assert rows["defaultReward"]["type"] == "number in [-1, 1]"
     assert rows["learningMode"]["type"] == "Online or Apprentice or LoggingOnly"
     assert rows["seed"]["meaning"].endswith("Fixed at creation.")

@@ -79,7 +79,8 @@ def write_blank_belief(arrays: PolicyArrays) -> None:
             state.spread[i, i] = inverse * (counts["noise_ridge"] * inverse)
 
 
-allow_in_compiled_code(view_belief, read_ridge, write_blank_belief)
+allow_in_compiled_code(view_belief, read_ridge)
+allow_in_compiled_code(write_blank_belief, in_order=True)
 
 
 @compiled

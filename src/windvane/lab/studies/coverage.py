@@ -123,7 +123,7 @@ def coverage(
     >>> from windvane import lab
     >>> result = lab.coverage(replications=4, horizon=400, drifts="stationary()", looks=3)
     >>> result
-    <Coverage: 1 drift, 10 estimators, 4 replications, seed 1>
+    <Coverage: 1 drift, 9 estimators, 4 replications, seed 1>
     >>> result.intervals["look"].unique().to_list()
     [100, 200, 400]
     """
